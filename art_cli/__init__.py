@@ -1,6 +1,6 @@
 """Train multi-turn, tool-using LLM agents with GRPO: `import art_cli as art`.
 
-Names are loaded when they are used: `art --help` and an env's own file need neither torch nor
+Names are imported on first use, so that `art --help` and an env's own file import neither torch nor
 transformers.
 """
 
@@ -79,7 +79,7 @@ _HOME = {
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
-__all__ = [  # noqa: RUF022 (grouped by where a newcomer meets them)
+__all__ = [  # noqa: RUF022 (grouped in the order in which a newcomer needs them)
     "Env",
     "Game",
     "tool",

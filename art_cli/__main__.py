@@ -1,4 +1,4 @@
-"""`python -m art_cli`: as `art`, for debuggers and where no script is on the path."""
+"""`python -m art_cli`: the same as `art`, for debuggers and for systems without the script."""
 
 from art_cli.cli.main import main
 

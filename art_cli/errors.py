@@ -1,24 +1,24 @@
-"""All errors, sorted by who can mend them. The command line turns each into its exit code.
+"""All errors, sorted by who can fix them. The command line turns each into its exit code.
 
-    ArtError                  1    it failed
+    ArtError                  1    the command failed
     ├── UsageError            2    the user's input is wrong
     │   ├── ConfigError       2    mistakes in a config, each with its place
-    │   └── ConstraintError   2    an answer cannot be held to what was asked
+    │   └── ConstraintError   2    a schema cannot constrain the answer
     ├── PreflightError        3    this machine or a service is not ready
     ├── EnvError              1    no training is possible with this env
     ├── EngineError           1    the engine died, or holds other weights
-    ├── TrainerError          1    the update cannot go on
+    ├── TrainerError          1    the update cannot continue
     ├── CheckpointError       1    a checkpoint is damaged
-    ├── LLMError              1    a model that was asked gave no answer
-    ├── AgentError            1    a program failed through no fault of its play
-    ├── JudgeError            1    no scores that can be used
+    ├── LLMError              1    a model behind an API gave no answer
+    ├── AgentError            1    a program failed, but not through its play
+    ├── JudgeError            1    the judge gave no usable scores
     ├── BudgetError           4    the money is spent
     └── Interrupted         130    the user asked to stop
 
-Within an episode, an error of the env, of a model that it asks or of an agent ends that one alone:
-`rollout()` is the boundary, which leaves it without a reward and says why. So does each class above
-that the env's own code raises. Where art itself raises one within a call of the env and means the
-run (the budget is spent), it marks the error: `ending_run()`.
+Within an episode, an error of the env, of a model that it asks, or of an agent ends only that
+episode: `rollout()` records the error and leaves the episode without a reward. The same holds for
+each class above if the env's own code raises it. If art itself raises an error during a call of the
+env and the whole run must end (the budget is spent), it marks the error with `ending_run()`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ EXIT_INTERRUPTED = 130
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
-    """Return " Did you mean ...?" with the known name that is most like this one, or ""."""
+    """Return " Did you mean ...?" with the most similar known name, or "" if none is similar."""
     close = get_close_matches(name, known, n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
 
@@ -49,7 +49,7 @@ class ArtError(Exception):
     """A failure with a message for the user: what went wrong, where, and what to do."""
 
     exit_code = EXIT_FAILED
-    ends_run = False  # whether art raised it within an env's call, and means the run
+    ends_run = False  # True if art raised it within an env's call and the whole run must end
 
     def ending_run(self) -> Self:
         """Return this error, marked as one that ends the run wherever it is raised."""
@@ -57,12 +57,12 @@ class ArtError(Exception):
         return self
 
     def __str__(self) -> str:
-        """Return the message without what the environment alone should know."""
+        """Return the message without secrets of the environment."""
         return masked(super().__str__())
 
 
 class UsageError(ArtError):
-    """The user's input is wrong: a command line, a config, an env or a model that is not usable."""
+    """The user's input is wrong: a command line, a config, an env or an unusable model."""
 
     exit_code = EXIT_USAGE
 
@@ -71,13 +71,13 @@ class ConfigError(UsageError):
     """One or more mistakes in a config; each is a full line with its place."""
 
     def __init__(self, problems: list[str], shown: str | None = None) -> None:
-        """`shown` is how a terminal has them, if not as lines."""
+        """`shown` is the text for a terminal, if not the problems as lines."""
         self.problems = [masked(problem) for problem in problems]
         super().__init__("\n".join(problems) if shown is None else shown)
 
 
 class ConstraintError(UsageError):
-    """An answer cannot be held to a schema: it is not supported, or no answer can meet it."""
+    """A schema cannot constrain an answer: it is not supported, or no answer can match it."""
 
 
 class PreflightError(ArtError):
@@ -87,55 +87,55 @@ class PreflightError(ArtError):
 
 
 class EnvError(ArtError):
-    """The env failed so often that no training is possible."""
+    """The env fails so often that no training is possible."""
 
 
 class EngineError(ArtError):
-    """The engine cannot generate: it died, or it does not hold the policy that it should."""
+    """The engine cannot generate: it died, or does not hold the current policy."""
 
 
 class CheckpointError(ArtError):
-    """The files of a checkpoint differ from what was written into them."""
+    """The files of a checkpoint are not as they were written."""
 
 
 class TrainerError(ArtError):
-    """The update cannot go on: numbers are not finite, or a checkpoint could not be written."""
+    """The update cannot continue: numbers are not finite, or a checkpoint cannot be written."""
 
 
 class LLMError(ArtError):
-    """A model that was asked over the network gave no answer, after all retries and fallbacks."""
+    """A model behind an API gave no answer, after all retries and fallbacks."""
 
 
 class AgentError(ArtError):
-    """An agent of the user's failed, and nothing is to be learned from that."""
+    """The user's own agent failed in a way that must not be trained on."""
 
 
 class JudgeError(ArtError):
-    """The judge gave no usable scores. A group without scores is never trained on as a zero."""
+    """The judge gave no usable scores. Groups without scores are not trained on."""
 
 
 class BudgetError(ArtError):
-    """The money that the user allowed is spent; the run is saved and can be resumed."""
+    """The user's budget is spent. The run is saved and can be resumed."""
 
     exit_code = EXIT_BUDGET
 
 
 class Interrupted(ArtError):
-    """The user asked to stop; the run is saved and can be resumed."""
+    """The user asked to stop. The run is saved and can be resumed."""
 
     exit_code = EXIT_INTERRUPTED
 
 
 class PlacedError(Exception):
-    """Something of the user's code is wrong; the text begins with its file and line."""
+    """The user's code has a mistake. The text begins with its file and line."""
 
 
 class RemoteError(PlacedError):
-    """An env in an interpreter of its own raised something; its text is what `blame` gave there."""
+    """An env in a separate interpreter raised an error. The text is from `blame` over there."""
 
 
 def blame(error: BaseException, owner: Path | type) -> str:
-    """`file:line: Type: message`, of the innermost frame in the user's own file, or of any."""
+    """Return `file:line: Type: message` for the innermost frame, preferably in the user's file."""
     if isinstance(error, PlacedError):
         return str(error)
     if isinstance(error, SyntaxError):
@@ -147,6 +147,6 @@ def blame(error: BaseException, owner: Path | type) -> str:
     place = "".join(f"{f.filename}:{f.lineno}: " for f in (own or frames)[-1:])
     try:
         said = str(error)
-    except Exception as e:  # it is the user's class
-        said = f"(its text could not be had: {type(e).__name__})"
+    except Exception as e:  # str() of the user's exception class fails
+        said = f"(its text is unavailable: {type(e).__name__})"
     return f"{place}{type(error).__name__}: {said}"

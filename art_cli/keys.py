@@ -1,12 +1,11 @@
-"""Keys and passwords, and the texts that a run writes without them.
+"""Masking of keys and passwords in all text that a run writes.
 
     os.environ, `${oc.env:NAME}` --> register --> mask_keys(text) --> a file, a tracker, a terminal
 
-Envs, agents, judges and servers say what they like, and what they say may hold a key that they were
-given. Whatever writes it down masks it first. A key is found as it is, in upper or lower case, as
-JSON, a URL or HTML escapes it, and in base64, also in the middle of a longer text that was encoded
-(`user:key` of Basic auth). A text without a key costs one search a form, and nothing where no key
-is registered.
+Output of envs, agents, judges and servers may contain a key that they were given, so it is masked
+before it is written. Keys are found in these forms: unchanged, in upper or lower case, escaped for
+JSON, URLs or HTML, and in base64, even within a longer encoded text (`user:key` of Basic auth). A
+text without a key costs one search per form, and nothing if no key is registered.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 T = TypeVar("T")
 
-SHORTEST = 8  # characters; a shorter value is a word like any other
-_CREDENTIAL = re.compile(  # the name of a variable
+SHORTEST = 8  # characters; shorter values are too common to be masked
+_CREDENTIAL = re.compile(  # names of variables with keys
     r".*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|AUTH)S?(?:_?\d+)?", re.IGNORECASE
 )
 _HEADERS = re.compile(r".*HEADERS", re.IGNORECASE)  # OTEL_EXPORTER_OTLP_HEADERS: NAME=VALUE,...
@@ -33,14 +32,14 @@ _SCHEME = re.compile(r"\s*(?:Bearer|Basic|Token)\s+", re.IGNORECASE)
 
 
 class _Forms(NamedTuple):
-    """All that is looked for."""
+    """All texts that are searched for."""
 
-    names: dict[str, str]  # what stands for it, by a form in lower case
-    longest: int  # characters
+    names: dict[str, str]  # the replacement of each form, in lower case
+    longest: int  # characters of the longest form
 
 
-_given: dict[str, str] = {}  # the name of a key that a config holds, by the key
-_found: dict[str, str] = {}  # of one that the environment holds
+_given: dict[str, str] = {}  # names of keys in a config, by key
+_found: dict[str, str] = {}  # names of keys in the environment, by key
 _known = _Forms({}, 0)
 
 
@@ -53,20 +52,20 @@ def _compile() -> None:
         for form in _forms(part)
         if len(form) >= SHORTEST
     }
-    _known = _Forms(names, max(map(len, names), default=0))  # at once: other threads read it
+    _known = _Forms(names, max(map(len, names), default=0))  # atomically: other threads read it
 
 
 def register_key(value: str, name: str) -> None:
-    """Have a key and its parts masked; `name` stands in its place. A short one is left alone."""
+    """Mask a key and its parts from now on, with `name` instead. Ignores short keys."""
     if len(value) >= SHORTEST and _given.get(value) != name:
         _given[value] = name
         _compile()
 
 
 def register_environment(more: Collection[str] = ()) -> None:
-    """Have the values of all variables masked that hold a key by their name, and of `more`.
+    """Mask the values of variables whose names suggest a key, and of the variables `more`.
 
-    The path of something that exists is no key. What the environment held before is forgotten.
+    Paths of existing files are not masked. Replaces keys found in the environment before.
     """
     global _found
     found = dict[str, str]()
@@ -85,7 +84,7 @@ def register_environment(more: Collection[str] = ()) -> None:
 
 
 def parts_of(value: str) -> Iterator[str]:
-    """Yield a key, and what of it is a key by itself: a password, a line, what follows `Bearer`."""
+    """Yield a key and its secret parts: a password, a line, the text after `Bearer`."""
     yield value
     if "://" in value:
         try:
@@ -100,7 +99,7 @@ def parts_of(value: str) -> Iterator[str]:
 
 
 def mask_keys(text: str) -> str:
-    """Return the text with the name of its variable in the place of each key."""
+    """Replace each key in a text with the name of its variable."""
     names, _ = _known
     if not names:
         return text
@@ -108,7 +107,7 @@ def mask_keys(text: str) -> str:
     found = [form for form in names if form in lower]
     if not found:
         return text
-    if len(lower) != len(text):  # of a few letters: places in one are none in the other
+    if len(lower) != len(text):  # lowercasing some letters changes the length, and so the offsets
         text = lower
     pattern = re.compile("|".join(map(re.escape, sorted(found, key=len, reverse=True))))
     parts, end = list[str](), 0
@@ -119,17 +118,17 @@ def mask_keys(text: str) -> str:
 
 
 def mask_keys_in(value: T) -> T:
-    """Return what JSON can hold with every text in it masked, keys of objects included."""
+    """Mask all text in a JSON-like value, including keys of objects."""
     return _masked(value) if _known.names else value
 
 
 def short_repr(value: object, most: int = 200) -> str:
-    """Return the beginning of a value's repr, without keys: half a key would not be found later."""
+    """Return the beginning of a value's repr, masked first: half a key would not be recognized."""
     return mask_keys(repr(value))[:most]
 
 
 def holds_key(text: str) -> bool:
-    """Return whether something in the text would be masked."""
+    """Return whether a text contains a key to mask."""
     return mask_keys(text) != text
 
 
@@ -144,7 +143,7 @@ def _masked(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_masked(item) for item in value]
     is_plain = value is None or isinstance(value, int | float)
-    return value if is_plain else mask_keys(str(value))  # as `json_line` writes it
+    return value if is_plain else mask_keys(str(value))  # the form in which `json_line` writes it
 
 
 def _exists(value: str) -> bool:
@@ -155,56 +154,56 @@ def _exists(value: str) -> bool:
 
 
 def _forms(key: str) -> Iterator[str]:
-    """Yield the texts that a key can stand in."""
+    """Yield the forms in which a key may occur in a text."""
     yield from (key, key.upper(), key.lower())
     yield key.encode(errors="replace").decode("latin-1")  # see KeyFilter
     escaped = [json.dumps(key)[1:-1], json.dumps(key, ensure_ascii=False)[1:-1]]
     yield from escaped
-    yield from (json.dumps(text)[1:-1] for text in escaped)  # JSON in a text of JSON
+    yield from (json.dumps(text)[1:-1] for text in escaped)  # JSON inside a JSON string
     yield from (repr(key)[1:-1], html.escape(key), html.escape(key, quote=False))
     yield from (quote(key, safe=""), quote(key), quote_plus(key))
     raw = key.encode(errors="surrogatepass")
-    for before in range(3):  # bytes in front of it, of a longer text
-        # Only characters that no byte before or after the key decides.
+    for before in range(3):  # number of bytes before the key in a longer text, modulo 3
+        # Only the characters that do not depend on bytes before or after the key.
         begin, end = -(-8 * before // 6), 8 * (before + len(raw)) // 6
         for encode in (base64.b64encode, base64.urlsafe_b64encode):
             yield encode(b"\0" * before + raw).decode()[begin:end]
 
 
 class KeyFilter:
-    """Masks keys in a text that comes in chunks of bytes.
+    """Masks keys in a text that arrives in chunks of bytes.
 
-    What could be the begin of a key waits for what follows it, or for the end.
+    The beginning of a possible key is held back until more text, or the end, decides.
     """
 
     def __init__(self) -> None:
         self._waiting = ""
 
     def next(self, chunk: bytes) -> bytes:
-        """Return what can be told of all that came and was not returned yet."""
-        # Latin-1 has a character for each byte: a text cut within one is put together again.
+        """Return the text, masked, that no later chunk can change."""
+        # Latin-1 maps each byte to one character, so chunks may end inside a UTF-8 character.
         text = mask_keys(self._waiting + chunk.decode("latin-1"))
         cut = _begin_of_key(text)
         self._waiting = text[cut:]
         return text[:cut].encode("latin-1")
 
     def rest(self) -> bytes:
-        """Return what still waits, at the end."""
+        """Return the text that is still held back, at the end."""
         rest, self._waiting = self._waiting, ""
         return rest.encode("latin-1")
 
 
 class MaskedOutput:
-    """Copies what a process prints to wherever it is kept, without keys."""
+    """Copies the output of a process without keys."""
 
     def __init__(self, printed: IO[bytes], keep: Callable[[bytes], object]) -> None:
-        """`keep` is called in a thread, which ends with the output."""
+        """`keep` receives the output, in a thread that ends with it."""
         self._printed, self._keep = printed, keep
         self._thread = threading.Thread(target=self._copy, name="art-output", daemon=True)
         self._thread.start()
 
     def join(self, seconds: float) -> None:
-        """Wait until all is kept, if whoever prints has ended."""
+        """Wait until all output is copied, if the process has ended."""
         self._thread.join(seconds)
 
     def _copy(self) -> None:
@@ -215,12 +214,12 @@ class MaskedOutput:
         self._put(masking.rest())
 
     def _put(self, text: bytes) -> None:
-        with suppress(OSError, ValueError):  # a full disk or a closed file holds up nobody
+        with suppress(OSError, ValueError):  # a full disk or closed file must not block it
             self._keep(text)
 
 
 def _begin_of_key(text: str) -> int:
-    """Return where a key may begin that ends after the end of the text; else the text's length."""
+    """Return the offset at which an incomplete key may begin; else the text's length."""
     names, longest = _known
     lower = text[-longest:].lower() if longest else ""
     for place in range(len(lower)):

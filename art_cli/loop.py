@@ -1,4 +1,4 @@
-"""The experiment, top to bottom."""
+"""The training loop of an experiment, top to bottom."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from art_cli.training.metrics import batch_metrics
 from art_cli.training.model import Stop, TrainableModel
 from art_cli.types import Scenario, TrajectoryGroup
 
-STOP_SECONDS = 0.2  # between two looks at whether the run is asked to stop
+STOP_SECONDS = 0.2  # between checks for a request to stop
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,8 +40,8 @@ async def run_loop(
 ) -> Outcome:
     """Roll out, score and update until the last step.
 
-    Raises EngineError, EnvError, TrainerError; what was saved before stays good. Raises JudgeError
-    and BudgetError, with all finished steps saved.
+    Raises EngineError, EnvError, TrainerError; earlier checkpoints stay valid. Raises JudgeError
+    and BudgetError after saving all finished steps.
     """
     cfg = model.experiment
     outcome = Outcome(finished=False, step=model.step)
@@ -50,7 +50,7 @@ async def run_loop(
     if model.step == 0:
         outcome.baseline = await _evaluate_if_due(model, tracker, stop, report)
         outcome.final = outcome.baseline
-        if not cfg.train.steps and not stop.requested:  # what SFT alone has made
+        if not cfg.train.steps and not stop.requested:  # save the result of SFT
             model.save()
     elif _lacks_evaluation(model) and not stop.requested:
         outcome.final = await _evaluate_if_due(model, tracker, stop, report)
@@ -62,7 +62,7 @@ async def run_loop(
                 await _step(model, batches, tracker, report)
                 evaluation = await _evaluate_if_due(model, tracker, stop, report)
                 outcome.final = evaluation or outcome.final
-            except (BudgetError, JudgeError):  # what was learned before has been paid for
+            except (BudgetError, JudgeError):  # earlier steps have been paid for
                 if model.step:
                     model.save()
                 raise
@@ -81,7 +81,7 @@ def _roll_out(
 ) -> Awaitable[tuple[list[TrajectoryGroup], float]]:
     """Play a group of each scenario, and score each group while others still play.
 
-    Return the groups, and when the last was complete.
+    Return the groups, and the time at which the last was complete.
     """
     size = model.experiment.train.group_size
     groups = rollouts(model, scenarios, group_size=size, moment=moment, report=report)
@@ -89,10 +89,10 @@ def _roll_out(
 
 
 async def _step(model: TrainableModel, batches: Batches, tracker: Tracker, report: Report) -> None:
-    """Learn from one batch.
+    """Train on one batch.
 
-    Batches are rolled out and scored by `_roll_out`: with `train.max_staleness`, that many of them
-    while the updates before them are still to come.
+    `_roll_out` plays and scores batches. With `train.max_staleness`, it is that many batches ahead
+    of the updates.
     """
     began, cpu = time.monotonic(), time.process_time()
     batch = await batches.next()  # rollout -> score
@@ -104,21 +104,23 @@ async def _step(model: TrainableModel, batches: Batches, tracker: Tracker, repor
     report("handing the weights to the engine")
     metrics |= await model.sync()
     metrics |= batches.settle(batch)
-    rolled = min(max(batch.rolled, began), scored)  # a batch may have been complete before
+    rolled = min(max(batch.rolled, began), scored)  # it may have been complete before
     metrics["training_step"] = model.step
     metrics["time/rollout_s"] = rolled - began
     if model.parts.scorer:
         metrics["time/score_s"] = scored - rolled
     metrics["time/step_s"] = time.monotonic() - began
     metrics["time/cpu_s"] = time.process_time() - cpu
-    run = model.parts.run  # in a thread: rollouts that are ahead go on
+    run = model.parts.run  # in a thread, so that rollouts of later batches continue
     await asyncio.to_thread(run.write_trajectories, model.step, "train", batch.groups)
     tracker.log(metrics)
 
 
 def _numbers_of(model: TrainableModel, batch: Batch) -> dict[str, float]:
-    """Return `train/*`, `data/*`, `judge/*` and costs of a batch. Raise JudgeError where the judge
-    failed at all of it."""
+    """Return metrics of a batch: `train/*`, `data/*`, `judge/*` and costs.
+
+    Raises JudgeError if the judge failed to score any group.
+    """
     parts = model.parts
     judged = parts.scorer.take_metrics() if parts.scorer else {}
     metrics = batch_metrics(batch.groups, model.step) | judged
@@ -142,8 +144,10 @@ def _lacks_evaluation(model: TrainableModel) -> bool:
 async def _evaluate_if_due(
     model: TrainableModel, tracker: Tracker, stop: Stop, report: Report
 ) -> Evaluation | None:
-    """Evaluate if an evaluation is due. If the run is asked to stop meanwhile, save the step and
-    cancel the evaluation."""
+    """Evaluate if an evaluation is due.
+
+    If the run is asked to stop meanwhile, save the step and cancel the evaluation.
+    """
     if not _lacks_evaluation(model) or stop.requested:
         return None
     evaluating = asyncio.ensure_future(_evaluate(model, tracker, report))
@@ -177,7 +181,7 @@ async def _evaluate(model: TrainableModel, tracker: Tracker, report: Report) -> 
 
 
 def _checkpoint(model: TrainableModel, force: bool) -> None:
-    """Save where it is due, and whenever an evaluation was the best so far."""
+    """Save if a checkpoint is due, or if the evaluation is the best so far."""
     cfg, run = model.experiment.checkpoint, model.parts.run
     reward, best = model.parts.progress.val_reward, best_checkpoint(run)
     so_far = None if best is None else read_progress(run.checkpoint(best)).val_reward

@@ -1,11 +1,11 @@
-"""The reward of a trajectory. Its parts are set where they come from, and combined here.
+"""The reward of a trajectory. Its parts are set in several places and combined here.
 
-    part    what it is                               set in
-    env     what the env's score() returns           rollout/episode.py
-    agent   what the user's own agent ends with      rollout/gateway/end.py
+    part    meaning                                  set in
+    env     the result of the env's score()          rollout/episode.py
+    agent   the reward that the user's agent reports rollout/gateway/end.py
     judge   RULER's score                            llms/judges/scorer.py
     win     a comparison with the untrained policy   evaluation/held_out.py
-    cost    of calls that could not be made          here
+    cost    the cost of invalid actions              here
 
 From the env's score to the update: `Episode.finish` -> `set_reward` -> `set_advantages`.
 """
@@ -16,16 +16,16 @@ from art_cli.config.sections.reward import RewardConfig
 from art_cli.errors import AgentError, EnvError
 from art_cli.types import RewardParts, Trajectory
 
-INVALID = "invalid_actions"  # the metric that counts them
+INVALID = "invalid_actions"  # the metric with their number
 
 
 def set_reward(t: Trajectory, weights: RewardConfig | None) -> None:
-    """Combine the parts that a trajectory has by now: as it ends, and again once it is judged.
+    """Combine the parts that a trajectory has so far: at its end, and again after judging.
 
-    Invalid actions cost min(invalid_action_cost * number, max_invalid_cost). Where the env counts
-    them itself, as its metric `invalid_actions`, its number is charged.
+    Invalid actions cost min(invalid_action_cost * number, max_invalid_cost). If the env counts
+    them itself, in its metric `invalid_actions`, that number is used.
 
-    Raises EnvError and AgentError where a part is missing that counts.
+    Raises EnvError and AgentError if a part with a weight is missing.
     """
     parts = t.reward_parts
     if weights and weights.invalid_action_cost:
@@ -38,13 +38,13 @@ def set_reward(t: Trajectory, weights: RewardConfig | None) -> None:
 
 
 def combined(parts: RewardParts, weights: RewardConfig | None) -> float | None:
-    """Return the reward, or None where nobody has scored the trajectory yet.
+    """Return the reward, or None if the trajectory has no score yet.
 
         weights.env * env + weights.agent * agent + weights.judge * judge - cost
 
-    Before the judge has scored it, and where none does, the env's score counts once: by it a
-    policy is validated, and with `judge.on_failure: env` it stands in for the judge. Without
-    weights the judge's score replaces the env's.
+    Before judging, and without a judge, the reward is the env's score minus the cost. Evaluations
+    use that reward, and with `judge.on_failure: env` it replaces the judge's. Without weights, the
+    judge's score replaces the env's.
     """
     if parts.win is not None:
         return parts.win
@@ -59,7 +59,7 @@ def combined(parts: RewardParts, weights: RewardConfig | None) -> float | None:
 
 
 def _check(parts: RewardParts, weights: RewardConfig) -> None:
-    """Raise where a part is missing that counts."""
+    """Raise if a part with a weight is missing."""
     if weights.agent and parts.agent is None:
         raise AgentError("the agent ended without a reward, and reward.agent counts it")
     key = "reward.gate" if weights.gate else "reward.env"

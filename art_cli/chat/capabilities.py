@@ -1,7 +1,7 @@
-"""The abilities of a chat template, found by asking it: nothing here knows a model by its name.
+"""The capabilities of a chat template, found by probing it. No model is known by name.
 
-It is given small conversations with words that stand out, and what it makes of them tells which
-format its tool calls have, where its turns end, and how what was said has to be put to it.
+The template renders small conversations with distinctive words. The results show the format of its
+tool calls, where its turns end, and the form in which it needs its messages.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TOOL: dict[str, Any] = {
     },
 }
 CALL = ToolCall(name="zlookz", arguments={"zkeyz": "zvaluez", "znumz": 17})
-CALL_ID = re.compile(r"call0000\d")  # of a call that a template writes here
+CALL_ID = re.compile(r"call0000\d")  # of a call; used where a template writes ids
 SCHEMAS = schemas_by_name([TOOL])
 TAG_BEGUN = re.compile(r"[<\[][^>\]\s]*\Z")
 USER = {"role": "user", "content": "zquestionz"}
@@ -59,25 +59,24 @@ TURNS = (*TURNS, _turn("zthoughtz", calls=1))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenTexts:
-    """Those of a tokenizer that stand for themselves, as text."""
+    """The text of a tokenizer's special and added tokens."""
 
     special: list[str]
     added: list[str]  # special or not
-    eos: list[str]  # the tokenizer's, and those that the model's own settings name
-    model_ends: bool  # whether there are such settings
+    eos: list[str]  # the tokenizer's, and those of the model's own settings
+    model_ends: bool  # whether the model's settings name any
 
 
 class TemplateCapabilities:
-    """The way to speak through one template.
+    """The features of one chat template, and the form of messages that it takes.
 
-    Raises UsageError where the template's turns never end, or it does not speak the format asked
-    for.
+    Raises UsageError if the template's turns never end, or it does not use the requested format.
     """
 
     def __init__(self, template: ChatTemplate, tool_format: str, tokens: TokenTexts) -> None:
         self._template = template
         self._tokens = tokens
-        # Some cannot do without tools.
+        # Some templates fail without tools.
         self._tools = None if self._try([USER]) is not None else [TOOL]
         self.refuses_system = not self._shows("zsystemz", [SYSTEM, USER])
         systems = ([{**SYSTEM, "content": "z"}, SYSTEM, USER], [USER, ANSWER, SYSTEM, MORE])
@@ -92,8 +91,8 @@ class TemplateCapabilities:
         self._tools = [TOOL] if self.shows_tools else self._tools
         self.arguments_as_text = False
         self.thinks_in = ""  # "keys" of a message, "blocks" of its content; "": in its text
-        self.joins_words = False  # with the thinking, beside a call
-        self.one_call = False  # in a message
+        self.joins_words = False  # with the thinking, in a turn with a call
+        self.one_call = False  # per message
         self.output_format, self.writes_calls = self._recognise(tool_format)
         self.in_parts = self.writes_calls and self._needs_parts()
         if self.in_parts:
@@ -103,10 +102,10 @@ class TemplateCapabilities:
         self.refuses_results = not self.in_parts and self._refuses_two(RESULT)  # two in a row
         self.end_of_calls = self._find_end_of_calls()
 
-    # ------------------------------------------------------------------------- asking it
+    # ------------------------------------------------------------------------- probing
 
     def _refuses_two(self, message: dict[str, Any]) -> bool:
-        """Return whether a message is taken behind an answer, but not twice."""
+        """Return whether a message after an answer is accepted once but not twice in a row."""
         one, two = ([USER, ANSWER, *[message] * n] for n in (1, 2))
         takes = [self._try(said, self._tools) is not None for said in (one, two)]
         return takes == [True, False]
@@ -115,7 +114,7 @@ class TemplateCapabilities:
         try:
             return self._template(messages, tools, generate=generate)
         except UsageError as e:
-            if isinstance(e.__context__, MemoryError):  # it would take as much of any messages
+            if isinstance(e.__context__, MemoryError):  # any messages would need as much memory
                 raise
             return None
 
@@ -123,7 +122,7 @@ class TemplateCapabilities:
         return word in (self._try(messages, tools or self._tools) or "")
 
     def parts(self, turn: Turn, ids: list[str]) -> dict[str, Any]:
-        """Return a turn as a message of the template: its thinking, words and calls apart."""
+        """Convert a turn to a template's message, with separate thinking, text and calls."""
         words = turn.words.strip()
         message: dict[str, Any] = {"role": "assistant", "content": words}
         if turn.thought and turn.written and self.joins_words and words:
@@ -145,7 +144,7 @@ class TemplateCapabilities:
 
     def _call(self, written: WrittenCall, id: str) -> dict[str, Any]:
         call = written.call
-        if isinstance(call, str):  # the template must show something where the result belongs
+        if isinstance(call, str):  # the template must write something in place of the call
             name = written.name or "invalid_call"
             call = ToolCall(name=name, arguments={"text": written.text})
         arguments: Any = call["arguments"]
@@ -155,24 +154,24 @@ class TemplateCapabilities:
         return {"id": id, "type": "function", "function": function}
 
     def written(self, turn: Turn) -> str | None:
-        """Return how the template writes a turn, behind the generation prompt and up to its end."""
+        """Return a turn as the template writes it, between generation prompt and end of turn."""
         ids = [f"call0000{n}" for n in range(len(turn.written))]
         prompt = self._try([USER], self._tools, generate=True)
         alone = self._try([USER, self.parts(turn, ids)], self._tools)
         if prompt is None or alone is None:
             return None
         begin = _shared(prompt, alone)
-        if begin != prompt:  # "<" begins many a tag
+        if begin != prompt:  # many tags begin with "<"
             begin = TAG_BEGUN.sub("", begin)
         return alone[len(begin) : self.body_end(alone, len(begin))]
 
     def written_call(self, num: int = 1) -> str | None:
-        """Return how a turn of `num` calls is written; None where nothing here can."""
+        """Return a turn with `num` calls as the model writes it; None if that is not supported."""
         turn = _turn(calls=num)
         return self.written(turn) if self.writes_calls else self.output_format.write(turn)
 
     def body_end(self, text: str, begin: int) -> int:
-        """Return where the last turn's body ends, and what ends it begins; its own is `begin`."""
+        """Return the offset at which the last turn's end begins. Its body starts at `begin`."""
         trimmed = text.rstrip()
         ends = {*self._tokens.eos, self.end_of_turn} - {""}
         for end in sorted(ends, key=len, reverse=True):
@@ -182,10 +181,10 @@ class TemplateCapabilities:
             return place
         return len(text)
 
-    # ---------------------------------------------------------------------- what it says
+    # ---------------------------------------------------------------------- its formats
 
     def _recognise(self, wanted: str) -> tuple[OutputFormat, bool]:
-        """Return the output_format, and whether the template writes its calls."""
+        """Return the output format, and whether the template can write its calls."""
         tags = thinking_of(self._template.source)
         self.output_format = OutputFormat(HERMES, tags)
         found, unknown = self._recognise_written(tags)
@@ -207,7 +206,7 @@ class TemplateCapabilities:
         return OutputFormat(marked, tags), False
 
     def _marked(self) -> ToolFormat:
-        """Return the format that the template describes, or the tokenizer has tokens for."""
+        """Return the format that the template describes, or for which the tokenizer has tokens."""
         for place in (self._description(), "".join(self._tokens.added)):
             for each in FORMATS:
                 if each.mark and each.mark in place:
@@ -218,9 +217,9 @@ class TemplateCapabilities:
         return self._try([USER], [TOOL]) or "" if self.shows_tools else ""
 
     def _recognise_written(self, tags: tuple[str, str]) -> tuple[ToolFormat | None, bool]:
-        """Return the format whose reader gives back the call that the template wrote, if any.
+        """Return the format that reads the call that the template wrote, if any.
 
-        The second value says whether the template writes it in a way that nobody here reads.
+        The second value is True if the template writes the call in a format unknown here.
         """
         unknown = False
         for as_text in (False, True):
@@ -234,13 +233,13 @@ class TemplateCapabilities:
         return None, unknown
 
     def _keep_description(self, chosen: ToolFormat, found: ToolFormat | None) -> None:
-        """Let the template describe the tools only where it describes this format."""
+        """Drop the template's description of the tools if it describes another format."""
         marked = chosen.mark and chosen.mark in self._description()
         if found is not chosen and not marked:
             self.shows_tools, self._tools = False, None
 
     def _needs_parts(self) -> bool:
-        """Return whether a turn as it was sampled is not what the template makes of its parts."""
+        """Return whether rendering a sampled turn differs from rendering its separate parts."""
         self._find_thinking()
         for turn in TURNS:
             ids = [f"call0000{n}" for n in range(len(turn.written))]
@@ -281,7 +280,7 @@ class TemplateCapabilities:
         self.joins_words = self.written(_turn("zthoughtz", "zwordsz", 1)) is None
 
     def _shows_results(self) -> bool:
-        """A template may know tools and yet skip or refuse their results."""
+        """Return whether the template renders tool results: some know tools but not results."""
         turn = _turn(calls=1)
         before = self.parts(turn, ["call00000"]) if self.in_parts else {**ANSWER}
         result = dict(RESULT)
@@ -291,10 +290,10 @@ class TemplateCapabilities:
         return "zresultz" in (text or "")
 
     def _find_end_of_turn(self) -> str:
-        """Return the special token that ends a turn: behind its content, or before what follows."""
+        """Return the special token that ends a turn: after its content, or before the next turn."""
         tail = self._template([USER, ANSWER], self._tools).rpartition("zanswerz")[2]
         behind = self._run(tail.lstrip(), self._tokens.special)
-        if behind:  # a format's own end may stand before that of the turn
+        if behind:  # the end of a tool call may come before the end of the turn
             return next((t for t in behind if t in self._tokens.eos), behind[0])
         self.ends_itself = False
         text = self._template([USER, ANSWER, MORE], self._tools)
@@ -307,7 +306,7 @@ class TemplateCapabilities:
         return found[0] if found else ""
 
     def _run(self, text: str, tokens: list[str]) -> list[str]:
-        """Return the tokens with which a text begins, one behind the other."""
+        """Return the consecutive tokens with which a text begins."""
         found: list[str] = []
         while fitting := [t for t in tokens if t and text.startswith(t)]:
             found.append(max(fitting, key=len))
@@ -315,7 +314,7 @@ class TemplateCapabilities:
         return found
 
     def _find_end_of_calls(self) -> str:
-        """Return what ends a turn that calls a tool."""
+        """Return the token that ends a turn with a tool call."""
         ids = ["call00000"]
         turn = _turn(calls=1)
         message = self.parts(turn, ids) if self.writes_calls else ANSWER
@@ -329,7 +328,7 @@ class TemplateCapabilities:
 
 
 def _shared(one: str, other: str) -> str:
-    """Return how both texts begin."""
+    """Return the common prefix of two texts."""
     pairs = enumerate(zip(one, other, strict=False))
     return one[: next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))]
 

@@ -1,4 +1,4 @@
-"""Conversations in the form that a chat template takes."""
+"""Conversion of conversations to the form that a chat template takes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ You may call these tools:
 {schemas}
 </tools>
 To call one, answer with {shape}"""
-RESULT = "<tool_response>\n{content}\n</tool_response>"  # where a template has no role for it
-Said = dict[str, Any]  # a message as a template takes it
+RESULT = "<tool_response>\n{content}\n</tool_response>"  # for templates without a tool role
+Said = dict[str, Any]  # a message for a template
 
 
 class History:
-    """Makes a template's messages of ours, for one set of tools."""
+    """Converts our messages to those of a template, for one set of tools."""
 
     def __init__(
         self,
@@ -45,9 +45,9 @@ class History:
             )
 
     def put(self, messages: Iterable[tuple[str, str]]) -> list[Said]:
-        """Return messages, role and content, as the template takes them; turns in own words."""
+        """Convert messages, given as (role, content), with turns as the model wrote them."""
         said: list[Said] = []
-        waiting: list[Said] = []  # calls whose results come next, in order
+        waiting: list[Said] = []  # calls whose results are next, in order
         for n, (role, content) in enumerate(messages):
             if role in ("user", "tool"):
                 content = self._harmless(content)
@@ -71,14 +71,14 @@ class History:
         return _merged(said, self._merged)
 
     def _harmless(self, content: str) -> str:
-        """Words of a tool or user are data: a special token in them could end the turn."""
+        """Break up special tokens in text of tools or users: as data they must not end a turn."""
         for token in self._specials:
             if token in content:
                 content = content.replace(token, f"{token[:-1]} {token[-1]}")
         return content
 
     def _turn(self, content: str, place: int) -> Said:
-        """Keep a turn to the letter where that does: a template would write a call again."""
+        """Convert a turn, unchanged if possible: the template would rewrite separate parts."""
         capabilities = self._capabilities
         if not capabilities.in_parts:
             if capabilities.refuses_empty and not content:
@@ -105,7 +105,7 @@ class History:
         return {"role": "tool", "name": name, "tool_call_id": call["id"], "content": content}
 
     def _with_tools(self, said: list[Said]) -> list[Said]:
-        """Describe the tools in the system message, where the template does not."""
+        """Describe the tools in the system message, if the template does not describe them."""
         if not self._described:
             return said
         if said and said[0]["role"] == "system":
@@ -115,7 +115,7 @@ class History:
 
 
 def _harmless(turn: Turn, markers: tuple[str, ...]) -> Turn:
-    """Return a turn in whose words nothing looks like what a template writes around them."""
+    """Return a turn in whose text no markers of the template occur."""
 
     def change(value: Any) -> Any:
         if isinstance(value, str):
@@ -133,7 +133,7 @@ def _harmless(turn: Turn, markers: tuple[str, ...]) -> Turn:
 
 
 def _one_by_one(said: list[Said]) -> Any:
-    """Yield each call as a turn of its own, with its result behind it."""
+    """Yield each call as a separate turn, followed by its result."""
     rest = list(said)
     while rest:
         message = rest.pop(0)
@@ -149,9 +149,9 @@ def _one_by_one(said: list[Said]) -> Any:
 
 
 def _with_one_system(said: list[Said]) -> list[Said]:
-    """Join the system's first messages, and give its later ones to the user.
+    """Join the leading system messages, and make later ones user messages.
 
-    Templates drop or refuse those that they have no place for.
+    Templates drop or refuse system messages in other places.
     """
     num = next((n for n, m in enumerate(said) if m["role"] != "system"), len(said))
     first = "\n\n".join(m["content"] for m in said[:num])
@@ -160,7 +160,7 @@ def _with_one_system(said: list[Said]) -> list[Said]:
 
 
 def _without_system(said: list[Said]) -> list[Said]:
-    """Put the system's words before the first user's."""
+    """Put the text of the system message before that of the first user message."""
     if not said or said[0]["role"] != "system":
         return said
     system, rest = said[0]["content"], said[1:]
@@ -171,7 +171,7 @@ def _without_system(said: list[Said]) -> list[Said]:
 
 
 def _merged(said: list[Said], roles: set[str]) -> list[Said]:
-    """Make one message of those that one of these roles has in a row."""
+    """Merge consecutive messages of the same role, for these roles."""
     merged: list[Said] = []
     for message in said:
         if merged and message["role"] in roles and message["role"] == merged[-1]["role"]:

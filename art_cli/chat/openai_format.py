@@ -1,4 +1,4 @@
-"""OpenAI's chat format, which programs and files speak, and our messages.
+"""Conversion between OpenAI's chat format, used by programs and files, and our messages.
 
 {"role": "assistant", "content": null, "tool_calls": [{"id": "call_1", "type": "function",
  "function": {"name": "get_order", "arguments": "{\\"order_id\\": \\"W42\\"}"}}]}
@@ -17,17 +17,17 @@ from art_cli.system.untrusted import check_text, read_json
 from art_cli.types import Message, ToolCall
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
-TEXTS = ("text", "input_text", "output_text")  # types of a part that is text
-# What an assistant thought, in the words of DeepSeek and vLLM, of OpenRouter, of Ollama and TRL.
+TEXTS = ("text", "input_text", "output_text")  # types of parts that are text
+# Keys for an assistant's thinking: of DeepSeek and vLLM, of OpenRouter, of Ollama and TRL.
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 
 
 class ChatFormatError(ValueError):
-    """A message that is not one; says what was expected."""
+    """An invalid message. The text says what was expected."""
 
 
 def read_messages(values: list[Any]) -> list[Message]:
-    """Return OpenAI's messages as ours: words and calls in one text, results as they were called.
+    """Convert OpenAI's messages to ours: text and calls in one text, results in order of calls.
 
     Raises ChatFormatError.
     """
@@ -39,19 +39,19 @@ def read_messages(values: list[Any]) -> list[Message]:
 
 @dataclass(slots=True)
 class Reading:
-    """OpenAI's messages up to some place, as ours."""
+    """Incremental conversion of OpenAI's messages to ours."""
 
     messages: list[Message] = field(default_factory=list)
-    # The places and the tools of all calls, by their ids; the results of the last turn's calls.
+    # The index and the tool of each call, by its id; the results of the last turn's calls.
     _calls: dict[str, tuple[int, str]] = field(default_factory=dict)
     _results: list[tuple[int, Message]] = field(default_factory=list)
 
     def copied(self) -> Reading:
-        """Return the same, to go on from here in another way."""
+        """Return a copy, to continue from here independently."""
         return Reading(list(self.messages), dict(self._calls), list(self._results))
 
     def add(self, value: Any) -> None:
-        """Read the next message. Raises ChatFormatError."""
+        """Convert the next message. Raises ChatFormatError."""
         message = read_message(value)
         for call in _calls(value):
             self._calls[str(call.get("id"))] = len(self._calls), call.get("function", call)["name"]
@@ -70,7 +70,7 @@ class Reading:
 
 
 def read_message(value: Any) -> Message:
-    """Return one of OpenAI's messages as ours. Raises ChatFormatError.
+    """Convert one of OpenAI's messages to ours. Raises ChatFormatError.
 
     Fields for text, thinking, calls and errors are read under the names that common files and
     servers use. Other fields, such as `timestamp`, are ignored.
@@ -83,7 +83,7 @@ def read_message(value: Any) -> Message:
     if calls and role != "assistant":
         raise ChatFormatError(
             f"a {role}'s message with a call of a tool: only the assistant's calls can be learned "
-            "or shown; put what was done into words"
+            "or shown; describe the call in text instead"
         )
     if thought and role != "assistant":
         raise ChatFormatError(f"a {role}'s message with a part of thinking; only assistants think")
@@ -97,7 +97,7 @@ def read_message(value: Any) -> Message:
         content = f"<think>\n{check_text(thoughts[0])}\n</think>\n\n{content}"
     ours: Any = {"developer": "system", "function": "tool"}.get(role, role)
     message: Message = {"role": ours, "content": content}
-    # The format has no field for it; others do: MCP and Anthropic `is_error`, tau2 `error`.
+    # The format has no field for errors. MCP and Anthropic use `is_error`, tau2 uses `error`.
     failed = value.get("is_error") is True or value.get("error") is True
     if message["role"] == "tool" and (content.startswith("error: ") or failed):
         message["is_error"] = True
@@ -109,9 +109,9 @@ def read_message(value: Any) -> Message:
 
 
 def write_turn(turn: Turn, *, with_tools: bool) -> dict[str, Any]:
-    """Return a sampled turn as OpenAI's assistant message: its calls apart, its thinking apart.
+    """Convert a sampled turn to OpenAI's assistant message, with separate calls and thinking.
 
-    A call that is malformed stays in the content, as other servers leave it.
+    A malformed call stays in the content, as on other servers.
     """
     content, calls = words_and_calls(turn, with_tools=with_tools)
     message: dict[str, Any] = {"role": "assistant", "content": content or (None if calls else "")}
@@ -123,7 +123,7 @@ def write_turn(turn: Turn, *, with_tools: bool) -> dict[str, Any]:
 
 
 def words_and_calls(turn: Turn, *, with_tools: bool) -> tuple[str, list[ToolCall]]:
-    """Return what a turn says and what it calls; without tools all of it is said."""
+    """Return the text of a turn and its calls. Without tools, everything is text."""
     words, calls = "" if with_tools else turn.said, []
     for piece in turn.pieces if with_tools else ():
         if isinstance(piece, WrittenCall) and not isinstance(piece.call, str):
@@ -165,11 +165,10 @@ def _words(content: Any) -> tuple[str, str]:
 def _calls(value: dict[str, Any]) -> list[Any]:
     """Return the tool calls of a message, including OpenAI's deprecated `function_call`.
 
-    A call of a `custom` tool, whose input is free text, is returned as one with the argument
-    `input`.
+    A call of a `custom` tool, whose input is free text, gets the text as its argument `input`.
     """
     calls = value.get("tool_calls")
-    if isinstance(calls, str) and calls:  # a column of text
+    if isinstance(calls, str) and calls:  # a text column of a data set
         try:
             calls = read_json(calls)
         except ValueError as e:
@@ -195,7 +194,7 @@ def _listed(calls: Any) -> list[Any]:
 
 
 def calls_as_text(calls: Any) -> str:
-    """Return tool calls as the text that the policy is to write. Raises ChatFormatError."""
+    """Return tool calls in the text form. Raises ChatFormatError."""
     out = []
     for call in _listed(calls):
         try:

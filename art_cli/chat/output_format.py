@@ -1,4 +1,4 @@
-"""A model's way to write: the tags of its thinking, and the format of its tool calls."""
+"""A model's output format: the tags of its thinking, and the format of its tool calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from art_cli.chat.tool_formats.table import HERMES
 from art_cli.chat.turns import THINK, Turn, thinks
 from art_cli.types import ToolCall
 
-THINKING = (  # tags around what a model thinks; a template that names none is taken for the last
+THINKING = (  # tags around thinking; the last pair is the default
     ("[THINK]", "[/THINK]"),
     ("<seed:think>", "</seed:think>"),
     ("<mm:think>", "</mm:think>"),
@@ -23,36 +23,36 @@ THINKING = (  # tags around what a model thinks; a template that names none is t
 
 
 def thinking_of(template: str) -> tuple[str, str]:
-    """Return the tags that a chat template knows."""
+    """Return the thinking tags that a chat template contains."""
     return next((tags for tags in THINKING if tags[0] in template), THINK)
 
 
 @dataclass(frozen=True, slots=True)
 class OutputFormat:
-    """A format and a way of thinking aloud."""
+    """A format of tool calls and the tags of thinking."""
 
     format: ToolFormat
     tags: tuple[str, str]
 
     @property
     def is_text_form(self) -> bool:
-        """True if the model's own words are the text form."""
+        """True if the model's own format is the text form."""
         return self.format is HERMES and self.tags == THINK
 
     @property
     def markers(self) -> str:
-        """All that tells calls and thinking from words, as one text."""
+        """All markers of calls and thinking, as one text."""
         return "".join((self.format.shape, self.format.begin, self.format.tags, *self.tags))
 
     def read(self, text: str, schemas: Schemas) -> Turn:
-        """Take a turn apart; `schemas` of the tools give untyped arguments their types."""
+        """Parse a turn. The tools' `schemas` give types to untyped arguments."""
         if self.format.turn:
             return self.format.turn(text, self.format.shape)
         thought, said = thinks(text, self.tags)
         return Turn(thought=thought, said=said, pieces=self.format.pieces(said, schemas))
 
     def write(self, turn: Turn) -> str | None:
-        """Return a turn in the model's words, where a template cannot; None: nor can this."""
+        """Write a turn in the model's format without a template; None if that is not supported."""
         calls: list[ToolCall] = [c for c in turn.calls if not isinstance(c, str)]
         if len(calls) < len(turn.calls) or (calls and not self.format.writes):
             return None
@@ -62,7 +62,7 @@ class OutputFormat:
         return thought + "\n".join(filter(None, (turn.words.strip(), written)))
 
     def opening(self, name: str | None) -> str:
-        """Return how a turn has to begin that calls this tool, or any."""
+        """Return the text that begins a call to the tool `name`, or to any."""
         before, _, behind = self.format.begin.partition(NAME)
         return (
             before

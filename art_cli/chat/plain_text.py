@@ -1,4 +1,4 @@
-"""A text that a model goes on with, without a chat template: what is trained is what was sampled.
+"""A text that a model continues without a chat template. The sampled token ids are trained on.
 
 talk = PlainText(renderer)
 talk.add("Question: 2+2?\\nAnswer:", 100), talk.add_completion(sampled)
@@ -18,32 +18,32 @@ Prompt = str | tuple[int, ...]  # text, or its tokens
 
 
 class PlainText:
-    """One text, and the one sequence that the model saw and made of it."""
+    """A text, and the single token sequence that the model read and sampled."""
 
-    begun = ""  # by nobody: as of a Conversation, which can begin a turn for the model
+    begun = ""  # always empty; a Conversation can begin a turn for the model
 
     def __init__(self, renderer: Renderer) -> None:
         self._renderer = renderer
-        self._text = ""  # all of it, or "" where only its tokens are known
+        self._text = ""  # the whole text, or "" if only its tokens are known
         self.messages: list[Message] = []
         self.sequences: list[Sequence] = [Sequence()]
 
     @property
     def ids(self) -> list[int]:
-        """Its tokens."""
+        """The tokens of the text."""
         return self.sequences[0].ids
 
     def goes_on_as(self, prompt: Prompt) -> bool:
-        """Return whether a prompt is all of it, and more."""
+        """Return whether a prompt extends the text."""
         if isinstance(prompt, str):
             return bool(self._text) and prompt.startswith(self._text)
         return len(prompt) > len(self.ids) and prompt[: len(self.ids)] == tuple(self.ids)
 
     def add(self, prompt: Prompt, room: int) -> None:
-        """Read on to the end of a prompt that goes on with it.
+        """Add the part of a prompt that extends the text.
 
-        Raises TooLongError where it leaves no room for another of `room` tokens, and UsageError
-        where a token is none; the text is then as it was.
+        Raises TooLongError if `room` tokens leave no place for another one, and UsageError for an
+        unknown token id. The text is then unchanged.
         """
         text = ""
         if isinstance(prompt, str):
@@ -63,7 +63,7 @@ class PlainText:
         self.messages.append({"role": "user", "content": new})
 
     def add_completion(self, completion: Completion) -> str:
-        """Add what was sampled. Return its text."""
+        """Add a sampled completion. Return its text."""
         self.sequences[0].extend_sampled(completion)
         text = self._renderer.decode(completion.token_ids)
         if self._text:
@@ -72,7 +72,7 @@ class PlainText:
         return text
 
     def forked(self) -> PlainText:
-        """Return the same text: what was sampled is trained on here, only read there."""
+        """Return a copy. Tokens sampled so far are trained on only in the original."""
         other = copy.copy(self)
         other.messages, other.sequences = list(self.messages), [Sequence()]
         other.sequences[0].extend_prompt(self.ids)

@@ -1,9 +1,9 @@
-"""Messages to tokens and back. What is trained is what was sampled.
+"""Conversion of messages to tokens and back. The sampled tokens are the trained tokens.
 
-The ids that the engine sampled are kept; nothing is decoded and tokenized again. New messages are
-rendered as a suffix to the ids so far. Where the chat template rewrites what went before (Qwen3
-strips the thinking of earlier turns), the conversation forks: a new sequence starts from the
-rewritten text, and the model is trained on what it really read in each.
+Token ids that the engine sampled are never decoded and retokenized. New messages are rendered as
+a suffix to the ids so far. If the chat template rewrites earlier text (Qwen3 strips the thinking of
+earlier turns), the conversation forks: a new sequence starts from the rewritten text, and the model
+is trained on what it read in each sequence.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from art_cli.types import Completion, Message, Sequence
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-CACHED = 2**22  # bytes of renderings, and as many of their ids: siblings begin alike
+CACHED = 2**22  # bytes of cached renderings, and of their ids: siblings share their beginning
 Said = tuple[tuple[str, str], ...]  # roles and contents
-ID = 40  # bytes of one in a tuple
-LONG = 2**15  # characters; a longer text is measured before it is tokenized
+ID = 40  # bytes of a token id in a tuple
+LONG = 2**15  # characters; longer texts are measured before they are tokenized
 
-_one_at_a_time = threading.Lock()  # long texts: each takes hundreds of bytes a character
+_one_at_a_time = threading.Lock()  # for long texts, which need hundreds of bytes per character
 
 
 class Renderer:
@@ -51,7 +51,7 @@ class Renderer:
         template_args: Mapping[str, Any] | None = None,
         now: datetime | None = None,
     ) -> None:
-        """`eos_token_ids` are the model's own, `now` the template's time. Raises UsageError."""
+        """`eos_token_ids` are the model's, `now` is the template's time. Raises UsageError."""
         template = ChatTemplate(tokenizer, template_args or {}, now)
         added = tokenizer.added_tokens_decoder.values()
         special = (str(t) for t in added if t.special)
@@ -73,7 +73,7 @@ class Renderer:
         self.stop_ids: frozenset[int] = frozenset(i for i in ids if i is not None)
         self._stops = [self._token(i) for i in self.stop_ids]
         kept = [t for t in self._specials if t in capabilities.output_format.markers]
-        self._keeps_specials = bool(kept)  # a tokenizer may take a format's tags for such
+        self._keeps_specials = bool(kept)  # tags of the format may be special tokens
         self._unheard = sorted({*self._specials} - {*kept})
         dropped: Any = tokenizer.convert_tokens_to_ids(self._unheard)
         self._dropped: set[int] = set(dropped)
@@ -94,7 +94,7 @@ class Renderer:
         self._speaks_text_form = capabilities.output_format.is_text_form and not self.names
         self._schemas = schemas_by_name(self._shown)
         self._history = History(capabilities, self._specials, self._shown, self._schemas)
-        self._render_cached = Recent(  # its key holds about the same characters
+        self._render_cached = Recent(  # the key is about as large as the text
             self._render, lambda key, text: 2 * sys.getsizeof(text), CACHED
         )
         self.encode = Recent(
@@ -103,17 +103,17 @@ class Renderer:
 
     @property
     def tools(self) -> list[Any]:
-        """The JSON schemas of the tools that it is bound to."""
+        """The JSON schemas of the tools bound to the template."""
         return self._tools or []
 
     @property
     def tools_by_hand(self) -> bool:
-        """True if the tools are described in the system message, since the template does not."""
+        """True if we describe the tools in the system message because the template does not."""
         return bool(self._tools) and not self.capabilities.shows_tools
 
     @property
     def has_tool_role(self) -> bool:
-        """True if the template writes what tools give; else it comes as a user's turn."""
+        """True if the template renders tool results. Otherwise they become user messages."""
         return self.capabilities.has_tool_role
 
     @property
@@ -122,34 +122,34 @@ class Renderer:
         return self.capabilities.end_of_turn
 
     def offering(self, tools: list[Any] | None) -> Renderer:
-        """Return the same template with other tools."""
+        """Return the same template bound to other tools."""
         other = copy.copy(self)
         other._set(self._tokenizer, self.template, self.capabilities, tools)
         return other
 
     def text(self, messages: list[Message], *, generate: bool = True) -> str:
-        """Return a conversation in the model's own words as text, up to its turn if `generate`."""
-        said = tuple((m["role"], m["content"]) for m in messages)  # a template is shown no more
+        """Render a conversation as text, with the generation prompt if `generate`."""
+        said = tuple((m["role"], m["content"]) for m in messages)  # a template sees nothing else
         return self._render_cached((said, generate))
 
     def read(self, text: str) -> Turn:
-        """Take a turn in the model's own words apart."""
+        """Parse a turn in the model's own format."""
         return self.names.meant(self.capabilities.output_format.read(text, self._schemas))
 
     def read_rendered(self, text: str) -> Turn:
-        """Take a turn apart that a template wrote, with special tokens that `decode` drops."""
+        """Parse a turn that a template wrote, with the special tokens that `decode` drops."""
         for token in self._unheard:
             text = text.replace(token, "")
         return self.read(text)
 
     def text_form(self, text: str) -> str:
-        """Return a turn in the model's own words as all others see it."""
+        """Convert a turn from the model's own format to the text form."""
         return text if self._speaks_text_form else write_turn_text(self.read(text))
 
     def own_words(self, text: str) -> str:
-        """Return a turn in the text form as the model would say it behind its prompt.
+        """Convert a turn from the text form to the model's own format, as it follows a prompt.
 
-        Raises UsageError where neither the template nor the format can write its calls.
+        Raises UsageError if neither the template nor the format can write its calls.
         """
         output_format = self.capabilities.output_format
         if self._speaks_text_form:
@@ -163,7 +163,7 @@ class Renderer:
             self.capabilities.written(bare),
         )
         ways = [way for way in written if way is not None]
-        # Some have no place for words beside a call: better without them than without the call.
+        # Some have no place for text beside a call. Losing the text is better than losing the call.
         same = [way for way in ways if self.read_rendered(way).calls == turn.calls]
         same.sort(key=lambda way: not self.read_rendered(way).means(turn))
         if not same:
@@ -174,14 +174,14 @@ class Renderer:
         return text if same[0].strip() == text.strip() else same[0]
 
     def behind(self, prompt: str, words: str) -> str:
-        """Return words as they go on behind a prompt, which may have begun to think."""
+        """Return text adapted to follow a prompt: closes thinking that the prompt began."""
         opening, closing = self.capabilities.output_format.tags
         if prompt.rstrip().endswith(opening) and closing not in words:
             return f"{closing}\n\n{words}"
         return words
 
     def decode(self, ids: list[int]) -> str:
-        """Return sampled ids as text; of special tokens, those of calls and thinking stay."""
+        """Decode sampled ids. Special tokens are dropped, except those of calls and thinking."""
         if not self._keeps_specials:
             return self._tokenizer.decode(ids, skip_special_tokens=True)  # type: ignore[return-value]
         if ids and ids[-1] in self.stop_ids:
@@ -190,34 +190,34 @@ class Renderer:
         return self._tokenizer.decode(kept, skip_special_tokens=False)  # type: ignore[return-value]
 
     def stop_of(self, ids: list[int]) -> str:
-        """Return the token that ended these ids as text, or "" where they were cut off."""
+        """Return the text of the token that ended these ids, or "" if they were cut off."""
         return self._token(ids[-1]) if ids and ids[-1] in self.stop_ids else ""
 
     def cut(self, text: str, stop: str) -> tuple[str, str] | None:
-        """Return what was sampled of the text behind a body, ended by `stop`, and the rest.
+        """Split the text after a body into the sampled `stop` and the rest.
 
-        None: the template ends it otherwise.
+        Returns None if the template ends the turn in another way.
         """
         if not stop:
             return "", text
         if text.startswith(stop):
             return stop, text[len(stop) :]
-        # Another of the model's own ends stands in the place of the one that never varies.
+        # The template may write its fixed end of turn where the model sampled another of its ends.
         end = self.end_of_turn
         if self.capabilities.ends_itself and text.startswith(end):
             return end, text[len(end) :]
         return None
 
     def is_end(self, text: str) -> bool:
-        """Return whether a text begins with what ends turns."""
+        """Return whether a text begins with an end of turn."""
         ends = (self.end_of_turn, self.capabilities.end_of_calls, *self._stops)
         return any(end and text.startswith(end) for end in ends)
 
     def check_length(self, text: str, room: int) -> None:
-        """Raise TooLongError where a text is far more than `room` tokens, before it costs much.
+        """Raise TooLongError early if a text has far more than `room` tokens.
 
-        A tokenizer takes seconds and hundreds of bytes for each megabyte and character. Cut into
-        slices a text has at most a few tokens more than as a whole, nowhere near twice as many.
+        A tokenizer needs seconds per megabyte and hundreds of bytes per character. Tokenized in
+        slices, a text has only a few more tokens than as a whole, so twice `room` is a safe limit.
         """
         num = 0
         for begin in range(0, len(text) if len(text) > LONG else 0, LONG):
@@ -239,24 +239,24 @@ class Renderer:
 
 
 class Conversation:
-    """The messages of one episode and the token sequences that the model saw and made of them."""
+    """The messages of one episode, and the token sequences that the model read and sampled."""
 
     def __init__(self, renderer: Renderer) -> None:
         self._renderer = renderer
         self._messages: list[Message] = []  # in the text form
-        self._said: list[Message] = []  # in the model's own words
-        self._text = ""  # rendered, up to where the current turn begins
-        self.begun = ""  # how the turn begins, if that was given
+        self._said: list[Message] = []  # in the model's own format
+        self._text = ""  # rendered up to the beginning of the current turn
+        self.begun = ""  # the given beginning of the turn
         self.sequences: list[Sequence] = []
 
     @property
     def messages(self) -> list[Message]:
-        """All that was said, as it was read and sampled, in the text form."""
+        """All messages in the text form."""
         return list(self._messages)
 
     @property
     def said(self) -> list[Message]:
-        """All that was said, in the model's own words."""
+        """All messages in the model's own format."""
         return list(self._said)
 
     @property
@@ -266,11 +266,11 @@ class Conversation:
 
     @property
     def prompt(self) -> str:
-        """The messages that the model has read before the turn it is to begin."""
+        """The text that the model reads before its current turn."""
         return self._text
 
     def forked(self) -> Conversation:
-        """Return the same conversation: what was sampled is trained on here, only read there."""
+        """Return a copy. Tokens sampled so far are trained on only in the original."""
         other, other_ids = copy.copy(self), Sequence()
         other_ids.extend_prompt(self.ids)
         other._messages, other._said = list(self._messages), list(self._said)
@@ -278,7 +278,7 @@ class Conversation:
         return other
 
     def opening(self, tool: str | None) -> str:
-        """Return how a turn has to begin that calls this tool, or any."""
+        """Return the text that begins a call to `tool`, or to any tool."""
         return self._renderer.capabilities.output_format.opening(
             tool and self._renderer.names.alias(tool)
         )
@@ -286,10 +286,10 @@ class Conversation:
     def add_messages(
         self, messages: list[Message], opening: str = "", room: int | None = None
     ) -> None:
-        """Add what the model reads next: a suffix where the template allows it, else a fork.
+        """Add the model's next input: as a suffix if the template allows it, else as a fork.
 
-        `opening` is how the turn begins that it is to go on with. Nothing is added where this
-        raises: TooLongError without room for another token, UsageError of the template.
+        `opening` is the beginning of the next turn. Raises TooLongError if there is no room for
+        another token, or the template's UsageError. The conversation is then unchanged.
         """
         before = self._said
         said = [*before, *(self._own(m) for m in messages)]
@@ -302,8 +302,8 @@ class Conversation:
             begun = Sequence()
             ids = self._renderer.encode(text)
         else:
-            # Tokenised behind the end of the turn: some tokenizers put a space before what is a
-            # text of its own, or strip what follows a special token.
+            # Tokenized together with the end of the turn: some tokenizers add a space to a separate
+            # text, or strip text that follows a special token.
             begun, (sampled, new) = self.sequences[-1], glue
             ids = self._renderer.encode(sampled + new)
             ids = ids[len(self._renderer.encode(sampled)) :] if sampled else ids
@@ -316,7 +316,7 @@ class Conversation:
         self._said, self._text, self.begun = said, text, opening
 
     def spoken_as(self, text: str) -> list[int]:
-        """Return the tokens with which the model would say a turn in the text form, and end it."""
+        """Return the tokens of a turn, given in the text form, including its end."""
         renderer = self._renderer
         own = renderer.behind(self._text, renderer.own_words(text))
         calls = bool(renderer.read(own).calls)
@@ -324,7 +324,7 @@ class Conversation:
         return [*renderer.encode(own), *renderer.encode(end)]
 
     def add_completion(self, completion: Completion) -> str:
-        """Add the turn as it was sampled. Return its text, the given opening included."""
+        """Add the sampled turn. Return its text, including its given beginning."""
         self.sequences[-1].extend_sampled(completion)
         text = self.begun + self._renderer.decode(completion.token_ids)
         self._said.append({"role": "assistant", "content": text})
@@ -337,16 +337,17 @@ class Conversation:
         return {**message, "content": self._renderer.own_words(message["content"])}
 
     def _glue(self, before: list[Message], text: str) -> tuple[str, str] | None:
-        """Return what `text` has behind the turn's body, sampled and new; None if it rewrites the
-        past.
+        """Return the parts of `text` after the last turn's body: (sampled, new).
+
+        Returns None if `text` rewrites earlier messages.
         """
         renderer, sampled = self._renderer, before[-1]["content"]
         stop = renderer.stop_of(self.ids)
         behind = text.removeprefix(self._text + sampled)
         if behind != text and renderer.is_end(behind):
             return renderer.cut(behind, stop)
-        # A template that merely writes this turn in another way (it trims, say) is no reason to
-        # fork. One that leaves something out, or writes it otherwise *now that more follows*, is.
+        # A template that only writes this turn differently (for example trims it) needs no fork.
+        # One that omits or changes something *because more messages follow* does.
         alone = renderer.text(before, generate=False)
         alone = alone[: renderer.capabilities.body_end(alone, len(self._text))]
         if not (alone.startswith(self._text) and text.startswith(alone)):

@@ -1,4 +1,4 @@
-"""A tokenizer's chat template: a program that turns messages into text."""
+"""A tokenizer's chat template, a program that turns messages into text."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from art_cli.system.watchdog import last_resort
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-GIVEN = {  # what every template is given; the rest is for `model.template_args`
+GIVEN = {  # variables that every template gets; others can be set in `model.template_args`
     *("messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"),
     *("pad_token", "unk_token", "raise_exception", "strftime_now", "namespace", "range"),
 }
-SECONDS = 60.0  # to write some small conversations
+SECONDS = 60.0  # to render the probes of `TemplateCapabilities`
 NUM_BYTES = 2**31  # that it may allocate meanwhile
-GENERATION_TAG = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")  # not of the language itself
+GENERATION_TAG = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")  # not part of the language
 
 
 class ChatTemplate:
-    """The template, with arguments beside the messages, and the time that it is told.
+    """The template, its arguments beside the messages, and a fixed time.
 
-    Llama, Mistral and Granite write today's date into the prompt. The time does not pass: else an
-    episode over midnight would fork, and a run resumed on another day would read other tokens.
-    Raises UsageError where there is no template, or it does not read one of the arguments.
+    Llama, Mistral and Granite write today's date into the prompt. The time is fixed because an
+    episode over midnight would otherwise fork, and a run resumed on another day would read other
+    tokens. Raises UsageError if there is no template, or it does not read one of the arguments.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class ChatTemplate:
     def __call__(
         self, messages: list[Any], tools: list[Any] | None = None, *, generate: bool = False
     ) -> str:
-        """Return the messages as text. Raises UsageError where the template refuses them."""
+        """Render messages as text. Raises UsageError if the template refuses them."""
         try:
             return self._tokenizer.apply_chat_template(
                 messages,
@@ -70,7 +70,7 @@ class ChatTemplate:
                 strftime_now=self.now.strftime,
                 **self.args,
             )  # type: ignore[return-value]
-        except Exception as e:  # a template is a program, and the messages and tools are anyone's
+        except Exception as e:  # a template is a program, and messages and tools are untrusted
             why = str(e) if isinstance(e, TemplateError) else f"{type(e).__name__}: {e}"
             why = "it takes too much memory" if isinstance(e, MemoryError) else why
             roles = ", ".join(m["role"] for m in messages)
@@ -81,7 +81,7 @@ class ChatTemplate:
 
     @contextmanager
     def limited(self) -> Iterator[None]:
-        """Limit the time and memory that the template takes within: it may loop without end."""
+        """Limit the template's time and memory inside the block: it may loop forever."""
         watched = last_resort(
             SECONDS, f"the chat template of {self.name!r}", Path("<template>"), EXIT_USAGE
         )

@@ -1,11 +1,11 @@
-"""A turn of an assistant, taken apart, and the one text form in which all but the model see it.
+"""Parsed assistant turns, and the text form of turns that is independent of the model.
 
     the model     [TOOL_CALLS]get_order[ARGS]{"order_id": "W42"}
     text form     <tool_call>{"name": "get_order", "arguments": {"order_id": "W42"}}</tool_call>
 
-Envs, judges, reports and demonstrations speak the text form, whatever the model's own words are:
-its calls are those of Hermes, its thinking stands between <think> and </think>. What a model says
-that speaks so itself is left to the letter.
+Envs, judges, reports and demonstrations use the text form, whatever the model's format is. Calls
+are written like Hermes's, and thinking is between <think> and </think>. The turns of a model with
+that very format are left unchanged.
 """
 
 from __future__ import annotations
@@ -20,44 +20,44 @@ from art_cli.types import ToolCall
 TOOL_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.S)
 TOOL_CALL_FORMAT = '<tool_call>{"name": <name>, "arguments": <object>}</tool_call>'
 THINK = "<think>", "</think>"
-MARKERS = ("<tool_call>", "</tool_call>", *THINK)  # that the text form reads
+MARKERS = ("<tool_call>", "</tool_call>", *THINK)  # of the text form
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenCall:
-    """A tool call as a turn has it."""
+    """A tool call in a turn."""
 
-    text: str  # as it was written
-    call: ToolCall | str  # a string says what is wrong with it
-    id: str | None = None  # where the format has one
-    name: str = ""  # of a tool that is called wrongly, where it can be read
+    text: str  # as the model wrote it
+    call: ToolCall | str  # a string is the error of a malformed call
+    id: str | None = None  # if the format has ids
+    name: str = ""  # the tool of a malformed call, if it can be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """A turn: its thoughts, words and calls."""
+    """A turn: its thinking, its text and its calls."""
 
     thought: str
-    said: str  # all but the thinking, calls included: what tools, env and user get to hear
-    pieces: tuple[str | WrittenCall, ...]  # of what was said, in order
+    said: str  # all but the thinking, including calls
+    pieces: tuple[str | WrittenCall, ...]  # the parts of `said`, in order
 
     @property
     def written(self) -> list[WrittenCall]:
-        """Its calls, as they were written."""
+        """The calls of the turn, with their text."""
         return [p for p in self.pieces if isinstance(p, WrittenCall)]
 
     @property
     def calls(self) -> list[ToolCall | str]:
-        """Its calls; a string says what is wrong with one."""
+        """The calls of the turn; a string is the error of a malformed call."""
         return [c.call for c in self.written]
 
     @property
     def words(self) -> str:
-        """The words beside the calls."""
+        """The text outside the calls."""
         return "".join(p for p in self.pieces if isinstance(p, str))
 
     def means(self, other: Turn) -> bool:
-        """Return whether the two say the same, however it is written; a bad call is like any."""
+        """Return whether two turns have equal content. A malformed call equals any call."""
         if self.thought != other.thought or self.words.strip() != other.words.strip():
             return False
         pairs = list(zip(self.calls, other.calls, strict=False))
@@ -66,9 +66,9 @@ class Turn:
 
 
 def thinks(text: str, tags: tuple[str, str] = THINK) -> tuple[str, str]:
-    """Return what a turn thinks and what it says; the thinking may be cut short, or lack its tag.
+    """Split a turn into (thinking, rest). The thinking may be cut off or lack its opening tag.
 
-    Templates write the opening tag where a model always thinks.
+    Templates write the opening tag into the prompt if a model always thinks.
     """
     opening, closing = tags
     before, closed, rest = text.rpartition(closing)
@@ -85,12 +85,12 @@ def spoken(text: str) -> str:
 
 
 def parse_tool_calls(text: str) -> list[ToolCall | str]:
-    """Return the tool calls of a turn in the text form; a string says what is wrong with one."""
+    """Parse the tool calls of a turn in the text form; a string is the error of one."""
     return [parse_tool_call(body) for body in TOOL_CALL.findall(text)]
 
 
 def parse_tool_call(body: str) -> ToolCall | str:
-    """Return what stands between the tags; a string says what is wrong with it."""
+    """Parse the text between the tags of a call; a string is the error."""
     try:
         call = read_json(body)
     except ValueError as e:
@@ -104,7 +104,7 @@ def call_of(
     name_key: str = "name",
     arguments_keys: tuple[str, ...] = ("arguments",),
 ) -> ToolCall | str:
-    """Return the call that an object describes; a string says what is wrong with it."""
+    """Convert a parsed object to a call; a string is the error."""
     if not isinstance(value, dict) or not isinstance(value.get(name_key), str):
         return f"error: the tool call has no {name_key}; expected {shape}"
     arguments = next((value[key] for key in arguments_keys if key in value), {})
@@ -114,7 +114,7 @@ def call_of(
 
 
 def read_turn(text: str) -> Turn:
-    """Take a turn in the text form apart."""
+    """Parse a turn in the text form."""
     thought, said = thinks(text)
     pieces: list[str | WrittenCall] = []
     end = 0
@@ -126,21 +126,21 @@ def read_turn(text: str) -> Turn:
 
 
 def write_turn_text(turn: Turn) -> str:
-    """Return a turn in the text form. What its words say of the form's markers is not the form."""
+    """Write a turn in the text form. Markers in its own text are broken up."""
     written = "".join(_written(p) for p in turn.pieces)
     return f"<think>\n{turn.thought}\n</think>\n\n{written.strip()}" if turn.thought else written
 
 
 def call_text(name: str, arguments: str) -> str:
-    """Return a call in the text form, given the JSON of its arguments, broken or not."""
+    """Return a call in the text form, given its arguments as JSON, valid or not."""
     body = f'{{"name": {json.dumps(name)}, "arguments": {arguments}}}'
     if any(marker in body for marker in MARKERS):
-        body = body.replace("<", "\\u003c")  # the same to a reader of JSON
+        body = body.replace("<", "\\u003c")  # equivalent in JSON
     return f"<tool_call>{body}</tool_call>"
 
 
 def plain(words: str, markers: tuple[str, ...] = MARKERS) -> str:
-    """Return words whose markers are broken up, so that nobody takes them for the form's."""
+    """Break up markers in a text, so that they are not parsed."""
     for marker in markers:
         words = words.replace(marker, f"{marker[0]} {marker[1:]}")
     return words

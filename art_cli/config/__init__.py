@@ -1,4 +1,4 @@
-"""A YAML file becomes one checked, frozen Experiment, and every mistake in it has its place.
+"""Loading of a YAML file into one checked, frozen Experiment, with the place of every mistake.
 
-Read `schema.py` for what there is to set, `load.py` for the way from a file to an Experiment.
+`schema.py` has the settings; `load.py` is the way from a file to an Experiment.
 """

@@ -1,4 +1,4 @@
-"""The meaning of `auto` in a config, for the run and for the forecast of its memory."""
+"""The meaning of `auto` in a config, for the run and for its memory estimate."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from art_cli.config.sections.model import ModelConfig
 from art_cli.config.sections.sft import SFTConfig
 
 SMALLEST_ON_GPU = 1_000_000  # parameters
-RECOMPUTE_FROM = 1_000_000_000  # parameters; below, the states of 16k tokens fit a large card
+RECOMPUTE_FROM = 1_000_000_000  # parameters; below it, activations of 16k tokens fit a large GPU
 
 
 def device_of(
     setting: Literal["auto", "cpu", "cuda"], num_params: int, *, has_gpu: bool
 ) -> Literal["cpu", "cuda"]:
-    """Return where a model of so many parameters is.
+    """Return the device of a model with `num_params` parameters.
 
-    A GPU waits for the calls of a tiny one: an H200 took longer over the quickstart's SFT than
-    the CPU beside it over that and ten steps.
+    A tiny model is slower on a GPU, which waits for kernel launches: an H200 took longer for the
+    quickstart's SFT than a CPU for that and ten steps.
     """
     if setting != "auto":
         return setting
@@ -27,7 +27,7 @@ def device_of(
 def dtype_of(cfg: ModelConfig, *, on_gpu: bool) -> Literal["float32", "bfloat16"]:
     """Return the dtype of the base's weights.
 
-    Training all weights stays in float32: bfloat16 loses updates of 1e-5 of a weight.
+    Training all weights stays in float32: bfloat16 loses relative updates of 1e-5.
     """
     if cfg.dtype != "auto":
         return cfg.dtype
@@ -35,7 +35,7 @@ def dtype_of(cfg: ModelConfig, *, on_gpu: bool) -> Literal["float32", "bfloat16"
 
 
 def recomputes(setting: Literal["auto", "on", "off"], num_params: int, *, on_gpu: bool) -> bool:
-    """Return whether an update keeps only each layer's input (train.gradient_checkpointing)."""
+    """Return whether an update stores only each layer's input (train.gradient_checkpointing)."""
     return setting == "on" or (setting == "auto" and on_gpu and num_params > RECOMPUTE_FROM)
 
 

@@ -1,4 +1,4 @@
-"""Keys and passwords that someone has written into a config, which goes to the run directory."""
+"""Detection of keys and passwords in a config, which would be copied to the run directory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from art_cli.config.problem import KeyPath
 from art_cli.config.yaml import leaves
 from art_cli.terminal.text import hide
 
-# Of a mapping anywhere; of what a request to a model holds; of variables for a cluster.
+# Names of keys: in any mapping; in the settings of requests to a model; in cluster variables.
 _ANYWHERE = re.compile(r"(?:x[-_])?api[-_]?key|(?:proxy[-_])?authorization", re.IGNORECASE)
 _IN_REQUEST = re.compile(
     r"(?:.*[-_])?(?:(?:api|access|subscription)[-_]?key|token|secret|password|credentials?|auth"
@@ -32,9 +32,9 @@ _REMEDY = "and this config is written to the run directory; put it into an envir
 
 
 def written_credentials(config: Any) -> Iterator[Mistake]:
-    """Refuse keys, passwords and headers with them in a config as it is written.
+    """Yield a mistake for each key, password or header with one in a config as written.
 
-    `${oc.env:NAME}` in their place is good. What is found is never printed.
+    `${oc.env:NAME}` is allowed instead. Secrets that are found are never printed.
     """
     for path, value in leaves(config):
         if not isinstance(value, str):
@@ -52,7 +52,7 @@ def written_credentials(config: Any) -> Iterator[Mistake]:
 
 
 def _names_one(path: KeyPath) -> bool:
-    """Return whether what is at the path is a key or a password by its name."""
+    """Return whether the name at the end of the path is that of a key or password."""
     name, above = str(path[-1]) if path else "", [str(part) for part in path[:-1]]
     if above == ["backend", "envs"]:
         return bool(_VARIABLE.fullmatch(name))

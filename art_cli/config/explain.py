@@ -1,6 +1,6 @@
-"""pydantic's errors in the words of someone who writes YAML.
+"""Translation of pydantic's errors for users who write YAML.
 
-One mistake gives one sentence, which says what was expected and what was got.
+Each mistake becomes one sentence that says what was expected and what was given.
 """
 
 from __future__ import annotations
@@ -71,23 +71,23 @@ _EXAMPLES = {
     "train": "train: {steps: 100}",
     "train.steps": "steps: 100",
 }
-_OF_ANY = {"model": "model: openai/o3"}  # wherever the key stands
+_OF_ANY = {"model": "model: openai/o3"}  # for this key in any section
 _EXAMPLE_VALUES = {int: "1", float: "0.5", bool: "true", str: "text"}
 
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """A mistake at a path: in the key itself (or that it is missing), or in its value."""
+    """A mistake at a path: in its key (which may be missing), or in its value."""
 
     path: KeyPath
     about: Literal["key", "value"]
     message: str
-    others: tuple[KeyPath, ...] = ()  # to point at where nobody wrote what is at `path`
-    is_secret: bool = False  # the line that it stands on is shown to nobody
+    others: tuple[KeyPath, ...] = ()  # alternatives to point at if `path` is not in a file
+    is_secret: bool = False  # never show the line of this mistake
 
 
 def read_into(cls: type[T], data: dict[str, Any], about: str) -> T:
-    """Return `data` as the dataclass `cls`. Raise UsageError, a line for each mistake in it."""
+    """Read `data` into the dataclass `cls`. Raises UsageError with one line per mistake."""
     try:
         return TypeAdapter(cls).validate_json(json.dumps(data, default=str), strict=True)
     except ValidationError as error:
@@ -99,9 +99,9 @@ def read_into(cls: type[T], data: dict[str, Any], about: str) -> T:
 def mistakes(
     error: ValidationError, cls: type, data: Any, secrets: Mapping[KeyPath, str]
 ) -> list[Mistake]:
-    """Return one Mistake for each error in `data`, which could not be read into `cls`.
+    """Return one Mistake for each path in `data` that could not be read into `cls`.
 
-    Where a value came from the environment, `secrets` has the text that is shown in its stead.
+    For values from the environment, `secrets` has the text to show instead.
     """
     found: dict[KeyPath, list[ErrorDetails]] = {}
     for path, detail in without_members(error, data):
@@ -141,7 +141,7 @@ def _mistake(
 
 
 def _expected(detail: ErrorDetails, hint: Any) -> str | None:
-    """Return what completes "expected ...", for an error that is about the kind of a value."""
+    """Return the text after "expected ...", for an error about the type of a value."""
     kind, context = detail["type"], detail.get("ctx", {})
     if kind == "plugin":
         return context["expected"]
@@ -159,7 +159,7 @@ def _expected(detail: ErrorDetails, hint: Any) -> str | None:
 
 
 def _bounds(hint: Any) -> Iterator[str]:
-    """Return the limits that `Annotated[int, Field(ge=0)]` sets, in words."""
+    """Yield the limits of a type such as `Annotated[int, Field(ge=0)]`, in words."""
     if get_origin(hint) is Annotated:
         for annotation in get_args(hint)[1:]:
             for limit in getattr(annotation, "metadata", [annotation]):
@@ -206,7 +206,7 @@ def _redacted(message: str, data: Any, secrets: Mapping[KeyPath, str]) -> str:
 
 
 def nearest_key(key: str, *sections: type) -> str:
-    """Return what to write instead of a key that none of the sections has."""
+    """Return advice for a key that none of the sections has."""
     known = [each.name for section in sections for each in fields(section)]
     foreign = key_for(key, known)
     if foreign in known:
@@ -241,9 +241,9 @@ def _at(data: Any, path: KeyPath) -> Any:
 
 
 def _hint_at(cls: type, path: KeyPath, data: Any) -> Any:
-    """The type, with its limits, of what is at a path of `cls`; None where that is not known.
+    """Return the type at a path of `cls`, with its limits; None if it is not known.
 
-    `data` is the document: where there are several sections, its keys say which one is meant.
+    `data` is the document. If several sections are possible, its keys decide.
     """
     hint: Any = cls
     for n, key in enumerate(path):

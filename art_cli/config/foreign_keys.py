@@ -1,6 +1,6 @@
-"""Names of keys in TRL, verl, prime-rl, PEFT, vLLM, OpenPipe's ART and earlier versions.
+"""Names of settings in TRL, verl, prime-rl, PEFT, vLLM, OpenPipe's ART and earlier versions.
 
-Whoever types one of these is told the key of this program.
+The error for such a key names the key of this program.
 """
 
 from __future__ import annotations

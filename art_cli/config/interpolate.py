@@ -1,8 +1,8 @@
-"""`${oc.env:NAME}` and `${train.steps}` in a config, without letting secrets into what is written.
+"""Interpolations such as `${oc.env:NAME}` and `${train.steps}`, without writing secrets to files.
 
-OmegaConf resolves them. A value that read an environment variable, be it through other keys, is
-remembered with its text, which is what files and messages show. Whatever else holds the variable's
-value, an error of an env say, is printed without it.
+OmegaConf resolves them. If a value reads an environment variable, even through other keys, its
+original text is remembered, and files and messages show that text. Other texts with the variable's
+value, such as an env's error, are masked when they are printed.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from art_cli.config.yaml import leaves
 from art_cli.keys import register_environment
 from art_cli.terminal.text import hide
 
-_NAMES: set[KeyPath] = {  # of folders and accounts: they are in every line that says how to go on
+_NAMES: set[KeyPath] = {  # names of folders and accounts, which commands for the user contain
     *(("project",), ("name",), ("backend", "cluster"), ("deploy", "name")),
     ("track", "wandb", "entity"),
 }
-# Of variables that everyone on the machine may know.
+# Variables whose values are not secret.
 _PUBLIC = {"HOME", "USER", "LOGNAME", "PWD", "SHELL", "LANG", "PATH", "TMPDIR", "HOSTNAME"}
 _ESCAPE_HINT = r"for a literal ${ in a text write \${"
 
 
 @dataclass(slots=True)
 class Resolved:
-    """A config without interpolations."""
+    """A config with its interpolations resolved."""
 
     data: Any
     secrets: dict[KeyPath, str] = field(default_factory=dict)  # the text with ${oc.env:...}
     mistakes: list[Mistake] = field(default_factory=list)  # their value in `data` is None
 
     def as_written(self, value: Any, path: KeyPath = ()) -> Any:
-        """Return a part of the data as a file may hold it: secrets are `${oc.env:...}` again."""
+        """Return a part of the data for a file, with `${oc.env:...}` instead of secrets."""
         if path in self.secrets:
             return self.secrets[path]
         if isinstance(value, dict):
@@ -60,22 +60,22 @@ class Resolved:
 
 
 def escape(text: str) -> str:
-    """Return the text that reads as `text` where interpolations are resolved."""
+    """Escape a text so that resolving interpolations gives it back."""
     return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
 
 
 def resolve(data: dict[str, Any]) -> Resolved:
-    """Resolve all interpolations of a config that was just read; `data` is changed in place."""
+    """Resolve all interpolations of a config. Changes `data` in place."""
     resolved = Resolved(data)
     texts = {path: value for path, value in leaves(data) if isinstance(value, str)}
     interpolated = {path: text for path, text in texts.items() if "${" in text}
-    said = {*texts.values()}  # in the file: what is there too is no secret
+    said = {*texts.values()}  # a value that the file also contains is not secret
     taken, public = set[str](), set(_PUBLIC)
     for path, text in interpolated.items():
         try:
             OmegaConf.create([text])
         except GrammarParseError:
-            # OmegaConf would refuse the whole config because of this one text.
+            # OmegaConf would refuse the whole config because of this text.
             _put(data, path, None)
             message = f"cannot make sense of the ${{ in {text!r}; {_ESCAPE_HINT}"
             resolved.mistakes.append(Mistake(path, "value", message))
@@ -101,20 +101,22 @@ def resolve(data: dict[str, Any]) -> Resolved:
 
 
 def _names_variable(path: KeyPath) -> bool:
-    """Return whether what is at the path is the name of a variable that holds a key."""
+    """Return whether the value at the path names a variable with a key."""
     return path[-1] in ("api_key_env", "key_env") or path[:2] == ("backend", "secrets")
 
 
 @dataclass(slots=True)
 class _Reads:
     names: list[str] = field(default_factory=list)
-    missing: str | None = None  # a variable that is not set and has no default
+    missing: str | None = None  # a variable that is unset and has no default
 
 
 @contextmanager
 def _watched_environment() -> Iterator[_Reads]:
-    """Tell which environment variables are read meanwhile. OmegaConf's resolvers are global, so
-    this is not for several threads at once."""
+    """Record the environment variables that are read inside the block.
+
+    Not thread-safe: OmegaConf's resolvers are global.
+    """
     reads = _Reads()
 
     def read(name: str, *default: Any) -> str | None:
@@ -136,7 +138,7 @@ def _explain(error: OmegaConfBaseException, text: str, reads: _Reads) -> str:
             f"the environment variable {name} is not set; set it, "
             f"or give a default: ${{oc.env:{name},default}}"
         )
-    if reads.names:  # OmegaConf's own message may quote what it read
+    if reads.names:  # OmegaConf's own message may quote the value
         return f"cannot resolve {text!r}: the environment variable does not hold what it should"
     reason = str(error).splitlines()[0]
     unknown = isinstance(error, InterpolationKeyError | UnsupportedInterpolationType)

@@ -1,8 +1,8 @@
-"""From YAML files and overrides to a checked `Experiment`, or to every mistake in them at once.
+"""Loading of YAML files and overrides into a checked `Experiment`, reporting all mistakes at once.
 
     read -> merge -> fill in defaults -> resolve ${...} -> validate -> refuse what has no effect
 
-The tree of nodes keeps the place of each key, so that every step can say where a mistake is.
+The tree of nodes records the place of each key, so that every step can report it.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ from art_cli.errors import ConfigError, UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedExperiment:
-    """A checked experiment and where each of its settings comes from."""
+    """A checked experiment and the origin of each of its settings."""
 
     experiment: Experiment
-    env_settings: Any  # an instance of the env's own Config; None if nobody said which that is
+    env_settings: Any  # an instance of the env's own Config; None if the env is not known
     origins: dict[str, str]  # "train.steps" -> "config.yaml:12", "override" or "default"
-    document: dict[str, Any]  # all settings; what came from the environment is still ${...}
+    document: dict[str, Any]  # all settings; values from the environment are still ${...}
     tree: Node = field(repr=False)  # all settings with their places
 
     def to_yaml(self, with_origins: bool = False) -> str:
         """Return the whole config with its defaults: a valid experiment that loads to an equal one.
 
-        Values of environment variables are never in it. With origins, each line says in a comment
-        where its value comes from.
+        It never contains values of environment variables. With origins, a comment in each line
+        names the origin of its value.
         """
         comment = (lambda path: self.origins[dotted(path)]) if with_origins else None
         return dump(self.document, comment)
 
     def problem(self, key: str, message: str) -> Problem:
-        """Return what is wrong with a setting on this machine, at its place."""
+        """Return a problem of a setting on this machine, with its place."""
         return _located(Mistake(tuple(key.split(".")), "key", message), self.tree)
 
 
@@ -68,11 +68,11 @@ def load_experiment(
     *,
     plugin_config: Callable[..., type] | None = None,
 ) -> LoadedExperiment:
-    """Read the files in order, each over those before it, then the `key.path=value` overrides.
+    """Read the files in order, later ones overriding earlier ones, then `key.path=value` overrides.
 
-    `plugin_config` gives the settings dataclass of the env that `env.use` names, in `env.python` if
-    that is set (its second argument), or raises UsageError; without it `env.args` is not checked.
-    Raises ConfigError with all mistakes.
+    `plugin_config(use, python)` returns the settings dataclass of the env, or raises UsageError;
+    the second argument is omitted if `env.python` is not set. Without it, `env.args` is not
+    checked. Raises ConfigError with all mistakes.
     """
     if not paths:
         raise ConfigError(["no config file given; give one, for example: art run config.yaml"])
@@ -82,9 +82,9 @@ def load_experiment(
 def load_env(
     use: str, args: Sequence[str], plugin_config: Callable[..., type], python: str | None = None
 ) -> LoadedExperiment:
-    """An experiment that is nothing but its env: `args` are `key=value` of the env's own settings.
+    """Load an experiment that consists of an env; `args` are its settings as `key=value`.
 
-    Raises ConfigError as load_experiment does.
+    Raises ConfigError like load_experiment.
     """
     section = [f"env.use={json.dumps(use)}", f"env.python={json.dumps(python)}"]
     section += [f"env.args.{arg}" for arg in args]
@@ -102,12 +102,12 @@ def _load(
     named: Path,
     plugin_config: Callable[..., type] | None,
 ) -> LoadedExperiment:
-    """Return the experiment, which is called like the file `named` where it has no name."""
+    """Return the experiment. If it has no name, it gets that of the file `named`."""
     files = [read_file(path) for path in paths]
     changes = [read_override(text) for text in overrides]
     problems = [problem for _, found in (*files, *changes) for problem in found]
     if not all(tree for tree, _ in files):
-        # What an unreadable file would have said must not be reported as missing.
+        # Do not report settings as missing that an unreadable file may have.
         raise _config_error(problems, paths)
     tree = reduce(_merged, (tree for tree, _ in (*files, *changes) if tree))
     tree = _with_defaults(tree, Experiment, name=_name_from(named))
@@ -131,7 +131,7 @@ def _load(
 
 
 def _merged(base: Node, over: Node) -> Node:
-    """Mappings merge; anything else, null too, replaces what was there."""
+    """Merge mappings. Any other value, including null, replaces the earlier one."""
     if not isinstance(base.value, dict) or not isinstance(over.value, dict):
         return over
     value = dict(base.value)
@@ -141,7 +141,7 @@ def _merged(base: Node, over: Node) -> Node:
 
 
 def _with_defaults(node: Node, cls: type, **extra: Any) -> Node:
-    """Fill in what the dataclass has defaults for, in its order; `extra` are further defaults."""
+    """Add the defaults of a dataclass, in the order of its fields; `extra` are further defaults."""
     if not isinstance(node.value, dict):
         return node
     hints = get_type_hints(cls, include_extras=True)
@@ -181,11 +181,11 @@ def _name_from(path: Path) -> str:
 def _with_env_defaults(
     tree: Node, plugin_config: Callable[..., type]
 ) -> tuple[Node, type | None, list[Mistake]]:
-    """Fill in `env.args` from the env's Config; with it, a type for the section `env`."""
+    """Add defaults of the env's Config to `env.args`. Also return a type for the section `env`."""
     assert isinstance(tree.value, dict)
     env = tree.value.get("env")
     if not env or not isinstance(env.value, dict) or "use" not in env.value:
-        return tree, None, []  # which validation reports, as it does a `use` that is not text
+        return tree, None, []  # validation reports this, like a `use` that is not text
     written = {key: env.value[key].value for key in ("use", "python") if key in env.value}
     if any(isinstance(value, str) and "${" in value for value in written.values()):
         written = resolve(_plain(tree)).data["env"]
@@ -210,7 +210,7 @@ def _with_env_defaults(
 
 @lru_cache(maxsize=8)
 def _section(args: type) -> type:
-    """A stdlib dataclass inherits from what holds it that unknown keys are refused."""
+    """Return a dataclass with `args`, which then refuses unknown keys like its container."""
     namespace = {"__pydantic_config__": FORBID_UNKNOWN}
     return make_dataclass("Section", [("args", args)], namespace=namespace)
 
@@ -221,7 +221,7 @@ def _adapter(cls: type) -> TypeAdapter[Any]:
 
 
 def _checked(resolved: Resolved, env_section: type | None) -> tuple[Any, Any, list[Mistake]]:
-    """The experiment, the env's settings and all mistakes; the first two only if there are none."""
+    """Return the experiment and the env's settings, which are None with mistakes, and mistakes."""
     found = list(resolved.mistakes)
 
     def validated(cls: type, data: Any, prefix: KeyPath) -> Any:
@@ -236,7 +236,7 @@ def _checked(resolved: Resolved, env_section: type | None) -> tuple[Any, Any, li
         except ValidationError as error:
             for mistake in mistakes(error, cls, data, secrets):
                 path = prefix + mistake.path
-                # What could not be resolved has no value that could be wrong.
+                # Do not report values that could not be resolved.
                 if not any(path[: len(bad.path)] == bad.path for bad in resolved.mistakes):
                     found.append(replace(mistake, path=path))
 
@@ -253,9 +253,9 @@ def _checked(resolved: Resolved, env_section: type | None) -> tuple[Any, Any, li
 
 
 def _located(mistake: Mistake, tree: Node) -> Problem:
-    """Point at what the user wrote, an override first, or else at the section that it belongs to.
+    """Locate a mistake: at an override if one is involved, else in the file or its section.
 
-    The file was right before the override, so its lines are not what the user has to change.
+    With an override, the lines of the file are not what the user has to change.
     """
     path, message = mistake.path, mistake.message
     for pointed in sorted((path, *mistake.others), key=lambda p: not _is_override(tree, p)):
@@ -280,7 +280,7 @@ def _is_override(tree: Node, path: KeyPath) -> bool:
 
 
 def _nodes(tree: Node, path: KeyPath) -> list[Node]:
-    """Return the nodes on the path, from the root to the last one that exists."""
+    """Return the existing nodes on a path, starting at the root."""
     nodes = [tree]
     for key in path:
         value = nodes[-1].value
@@ -307,7 +307,7 @@ def _plain(node: Node) -> Any:
 
 
 def _config_error(problems: list[Problem], paths: Sequence[Path]) -> ConfigError:
-    """In the order of the files and their lines, the overrides last."""
+    """Sort problems by file and line, with overrides last."""
     files = [str(path) for path in paths]
 
     def position(problem: Problem) -> tuple[int, int, int]:

@@ -1,4 +1,4 @@
-"""Marks on settings that need others to have an effect; `rules.py` refuses them without these."""
+"""Marks for settings that depend on others. `rules.py` refuses a setting without effect."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OnlyWith:
 
     @property
     def message(self) -> str:
-        """Return what is wrong; {1} is the value of `key`."""
+        """The text of the mistake; {1} is the value of `key`."""
         return f"has no effect with {self.key}={{1}}; {self.instead}"
 
     def allows(self, other: Any) -> bool:
@@ -31,14 +31,14 @@ class OnlyWith:
 
 @dataclass(frozen=True, slots=True)
 class NotWith:
-    """Marks a setting that has an effect only where another key is null."""
+    """Marks a setting that has an effect only if another key is null."""
 
     key: str
     what: str  # the other key stands for
 
     @property
     def message(self) -> str:
-        """Return what is wrong."""
+        """The text of the mistake."""
         return f"has no effect with {self.key}, {self.what}; remove it"
 
     def allows(self, other: Any) -> bool:

@@ -1,4 +1,4 @@
-"""A mistake in a config, and its place."""
+"""Mistakes in a config and their places."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from art_cli.errors import UsageError
 from art_cli.system.files import read_text
 
 KeyPath = tuple[str | int, ...]
-SHOWN = 100  # characters of a line with a mistake
+SHOWN = 100  # characters shown of a line with a mistake
 
 
 def dotted(path: KeyPath) -> str:
-    """Return the path as the user writes it: `train.steps`."""
+    """Return the path as in YAML overrides: `train.steps`."""
     return ".".join(map(str, path))
 
 
@@ -43,13 +43,13 @@ class Problem:
         return f"{self.place}: {path}{self.message}"
 
     def pointed(self) -> str:
-        """Return the problem, and under it the line of the file with a mark at its column."""
+        """Return the problem, followed by the line of the file with a mark at the column."""
         place = self.place
         if self.is_secret or not place.line or not place.column:
             return str(self)
         try:
             line = read_text(Path(place.source)).splitlines()[place.line - 1]
-        except (OSError, ValueError, IndexError, UsageError):  # it has changed, or gone
+        except (OSError, ValueError, IndexError, UsageError):  # the file has changed or is gone
             return str(self)
         begin = max(0, place.column - 1 - SHOWN // 2)
         shown = line[begin : begin + SHOWN].replace("\t", " ")

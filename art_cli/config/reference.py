@@ -1,6 +1,6 @@
-"""The description of each key of a config: its meaning, values, default, and the keys it needs.
+"""The description of each config key: its meaning, values, default, and the keys it needs.
 
-All of it is read from schema.py and sections/: the text under a key there is what a user is told.
+All of it is read from schema.py and sections/, where the text under a key is its description.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class Key:
     takes: str
     default: str
     meaning: str
-    needs: list[str]  # without which it has no effect
-    sections: list[type]  # that it may stand for, if it is no value
+    needs: list[str]  # conditions without which it has no effect
+    sections: list[type]  # the dataclasses of its value, if it is a section
 
     @property
     def in_words(self) -> str:
-        """Its meaning and its needs."""
+        """Its meaning and the conditions for an effect."""
         return " ".join([self.meaning, *(f"{need}." for need in self.needs)])
 
 
@@ -89,7 +89,7 @@ def keys_of(section: type) -> list[Key]:
 
 
 def key_at(path: str) -> Key:
-    """Return what is known of `train.steps`, or of a section. Raise UsageError where it is none."""
+    """Return the key at a path such as `train.steps`. Raises UsageError if it does not exist."""
     sections: list[type] = [schema.Experiment]
     found = None
     for done, name in enumerate(parts := path.split(".")):
@@ -119,7 +119,7 @@ def json_schema(env: str | None, env_config: type | None) -> dict[str, Any]:
                 value: dict[str, Any] = {"anyOf": [value, REFERENCE]}
                 part["properties"][key.name] = value
             value["description"] = key.in_words
-    found["required"].remove("name")  # the file's own, where nobody gives one
+    found["required"].remove("name")  # if there is none, it is the file's name
     if env_config:
         args = TypeAdapter(env_config).json_schema(ref_template="#/$defs/env.args/$defs/{model}")
         definitions["env.args"] = args | {"additionalProperties": False}
@@ -138,7 +138,7 @@ def _sections(section: type) -> Iterator[type]:
 
 
 def about(section: type) -> str:
-    """Return what the docstring of a section says."""
+    """Return the docstring of a section."""
     return inspect.cleandoc(section.__doc__ or "")
 
 
@@ -166,7 +166,7 @@ def _plain(value: object) -> str:
 
 
 def _kind(node: ast.expr) -> str:
-    """Return a type as a user says it."""
+    """Describe a type for users."""
     if isinstance(node, ast.BinOp):
         left, right = _kind(node.left), _kind(node.right)
         return left if left.endswith(right) else f"{left} or {right}"

@@ -1,4 +1,4 @@
-"""The keys that may change between the parts of one run."""
+"""The keys that may change when a run is resumed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from art_cli.config.yaml import read_file
 from art_cli.config.yaml_values import read_yaml
 from art_cli.errors import ConfigError, UsageError
 
-# A longer run, another tracker, more checkpoints or more money do not change what a step computes;
-# how its gradient is split up changes the rounding alone.
+# A longer run, another tracker, more checkpoints or money do not change the result of a step.
+# Splitting the gradient differently changes only its rounding.
 MAY_CHANGE = (
     "train.steps",
     "train.microbatch_tokens",
@@ -35,9 +35,9 @@ MAY_CHANGE = (
 
 
 def check_same(root: Path, config: Path, after: str) -> None:
-    """Raise UsageError where a run that was started with a `config` cannot go on with `after`.
+    """Raise UsageError if a run that was started with `config` cannot resume with `after`.
 
-    Raise ConfigError where the file is damaged.
+    Raises ConfigError if the file is damaged.
     """
     _, problems = read_file(config)
     if problems:
@@ -51,7 +51,7 @@ def check_same(root: Path, config: Path, after: str) -> None:
 
 
 def changes_on_resume(before: str, after: str) -> list[str]:
-    """One line for each key that differs between two resolved configs and must not."""
+    """Return a line for each key that differs between two resolved configs and must not."""
     old, new = flat(read_yaml(before)), flat(read_yaml(after))
     return [
         f"{key}: {old.get(key, '(absent)')!r} -> {new.get(key, '(absent)')!r}"
@@ -65,7 +65,7 @@ def _may_change(key: str) -> bool:
 
 
 def flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Return a document as `train.steps` -> 100."""
+    """Flatten a document to dotted keys: `train.steps` -> 100."""
     if not isinstance(value, dict) or not value:
         return {prefix: value}
     out: dict[str, Any] = {}

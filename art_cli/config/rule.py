@@ -1,4 +1,4 @@
-"""Rules over several settings."""
+"""Rules about combinations of settings."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Refuse `path` where `broken` holds for its value and those of `others`."""
+    """Refuses the setting `path` if `broken` is true for its value and those of `others`."""
 
     path: str
     others: tuple[str, ...]
     broken: Callable[..., bool]
-    message: str  # formatted with the same values
+    message: str  # format string for the same values
 
 
 def clash(unwanted: dict[str, Any], message: str) -> Rule:
-    """Return a rule against these values together; a function says whether a value is unwanted."""
+    """Return a rule against a combination of values. A function tests whether a value matches."""
 
     def broken(*values: Any) -> bool:
         pairs = zip(unwanted.values(), values, strict=True)
@@ -29,10 +29,10 @@ def clash(unwanted: dict[str, Any], message: str) -> Rule:
 
 
 def is_set(value: Any) -> bool:
-    """Return whether it is not null."""
+    """Return whether a value is not null."""
     return value is not None
 
 
 def is_positive(value: float) -> bool:
-    """Return whether it is more than 0."""
+    """Return whether a number is more than 0."""
     return value > 0

@@ -1,4 +1,4 @@
-"""Settings that are fine on their own but not together: without effect, or impossible."""
+"""Rules against settings that are valid alone but ineffective or impossible together."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from art_cli.config.sections.train import TRAIN_RULES
 
 
 def _marked(cls: type, section: str = "") -> Iterator[Rule]:
-    """Yield a rule for each mark at a field of the schema."""
+    """Yield a rule for each mark on a field of the schema."""
     hints = get_type_hints(cls, include_extras=True)
     for each in fields(cls):
         path, hint = section + each.name, hints[each.name]
@@ -58,7 +58,7 @@ RULES = (
 
 
 def broken_rules(resolved: Resolved, wrong: Set[KeyPath]) -> Iterator[Mistake]:
-    """Yield what the rules refuse, skipping rules that need an absent or already `wrong` value."""
+    """Yield mistakes from all rules, except those that need an absent or already `wrong` value."""
     written = resolved.as_written(resolved.data)
     for rule in RULES:
         paths = [tuple(path.split(".")) for path in (rule.path, *rule.others)]
@@ -66,7 +66,7 @@ def broken_rules(resolved: Resolved, wrong: Set[KeyPath]) -> Iterator[Mistake]:
             continue
         try:
             values = [_at(resolved.data, path) for path in paths]
-        except (KeyError, TypeError):  # in a section that is absent or null
+        except (KeyError, TypeError):  # the section is absent or null
             continue
         if rule.broken(*values):
             message = rule.message.format(*(_at(written, path) for path in paths))

@@ -38,33 +38,33 @@ class Experiment:
     name: Name
     """The run's name in its project. Without one, the name of the config file."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    """The seed of all that is drawn: the same seed gives the same run."""
+    """The seed of every random draw. The same seed gives the same run."""
     env: EnvConfig
     """The task environment."""
     agent: AgentConfig = field(default_factory=AgentConfig)
-    """Who plays: the policy in the built-in loop, or an agent of yours."""
+    """The agent that plays: the policy in the built-in loop, or an agent of yours."""
     model: ModelConfig
-    """What is trained."""
+    """The model that is trained."""
     sft: SFTConfig | None = None
     """Supervised fine-tuning before the first step. null: none."""
     engine: EngineConfig = field(default_factory=EngineConfig)
-    """What generates."""
+    """The engine that generates tokens."""
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
-    """How the policy's turns are sampled."""
+    """The sampling of the policy's turns."""
     judge: JudgeConfig | None = None
-    """The LLM that scores trajectories. null: the env's own score alone."""
+    """The LLM that scores trajectories. null: only the env's own score."""
     reward: RewardConfig | None = None
-    """The weights of the parts of a reward. null: the judge's score where there is a judge, else
+    """The weights of the parts of a reward. null: the judge's score if there is a judge, else
     the env's."""
     train: TrainConfig
     """The GRPO update."""
     eval: EvalConfig | None = field(default_factory=EvalConfig)
-    """When the policy is validated. null: never."""
+    """When to evaluate the policy on held-out scenarios. null: never."""
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
-    """When the policy is saved."""
+    """When to save the policy."""
     track: TrackConfig = field(default_factory=TrackConfig)
-    """Where metrics and trajectories go beside the run's directory."""
+    """Where to send metrics and trajectories in addition to the run's directory."""
     backend: BackendConfig = field(default_factory=BackendConfig)
-    """Where the run happens."""
+    """The machine on which the run happens."""
     deploy: DeployConfig | None = None
-    """Where `art deploy RUN` puts a checkpoint. null: its `--to` says it."""
+    """Where `art deploy RUN` puts a checkpoint. null: `--to` decides."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-# As art_cli/chat/tool_formats/table.py has them.
+# The names in art_cli/chat/tool_formats/table.py.
 ToolFormatName = Literal[
     "auto",
     "apertus",

@@ -1,4 +1,4 @@
-"""The type that a value was meant for, among several: judged by its keys and its mistakes."""
+"""The choice of a union's member that a value was meant for, by its keys and mistakes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OF_KEYS = ("missing", *UNKNOWN)
 
 
 def section_types(hint: Any) -> list[type]:
-    """The dataclasses that a mapping may be read into where `hint` is the type."""
+    """Return the dataclasses into which a value of type `hint` may be read from a mapping."""
     if get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
@@ -25,8 +25,10 @@ def section_types(hint: Any) -> list[type]:
 
 
 def section_type(hint: Any, written: Collection[Any] = ()) -> type | None:
-    """The one of `section_types`, if there is just one; of several, that with most of the keys that
-    are `written`, if they tell."""
+    """Return the only one of `section_types`, or the one with most of the `written` keys.
+
+    Returns None if that does not decide.
+    """
     classes = section_types(hint)
     if len(classes) > 1:
         known = [len({each.name for each in fields(c)} & {*written}) for c in classes]
@@ -35,11 +37,11 @@ def section_type(hint: Any, written: Collection[Any] = ()) -> type | None:
 
 
 def without_members(error: ValidationError, data: Any) -> Iterator[tuple[KeyPath, ErrorDetails]]:
-    """Errors with their paths in the data.
+    """Yield errors with their paths in the data.
 
-    pydantic reports a value that fits no member of a union once for each member, and adds the
-    member to the path. The members that fit most of the value say best what is wrong with it: those
-    whose mistakes lie deepest, and of these the ones that miss or do not know the fewest keys.
+    pydantic reports a value that fits no member of a union once per member, and adds the member to
+    the path. The best explanation is from the members that fit most of the value: those with the
+    deepest mistakes, and of these the ones with the fewest missing or unknown keys.
     """
     unions: dict[KeyPath, dict[Any, list[tuple[KeyPath, ErrorDetails]]]] = {}
     for detail in error.errors():
@@ -61,7 +63,7 @@ def without_members(error: ValidationError, data: Any) -> Iterator[tuple[KeyPath
 
 
 def _path_in(data: Any, detail: ErrorDetails) -> tuple[KeyPath, KeyPath | None]:
-    """The part of pydantic's path that is in the data, and where the first union on it is."""
+    """Return the part of pydantic's path that is in the data, and the path of the first union."""
     path: KeyPath = ()
     union: KeyPath | None = None
     for part in detail["loc"]:

@@ -1,4 +1,4 @@
-"""The kinds of values that settings take."""
+"""The types of setting values."""
 
 from __future__ import annotations
 

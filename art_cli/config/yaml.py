@@ -1,7 +1,7 @@
-"""YAML 1.2 scalars with the place of every key and value, and back to text.
+"""A YAML 1.2 reader that records the place of every key and value, and a writer.
 
-PyYAML reads YAML 1.1, where `no` is false, `1:30` is 90 and `1e-5` is text. Here only `true` and
-`false` are booleans, and numbers are what they look like.
+PyYAML reads YAML 1.1, in which `no` is false, `1:30` is 90 and `1e-5` is text. Here only `true` and
+`false` are booleans, and numbers are read as in JSON.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from art_cli.config.problem import KeyPath, Place, Problem
 from art_cli.errors import ConfigError
 from art_cli.system.files import read_text
 
-DEEPEST = 50  # values within values; what reads configs further on has limits too
+DEEPEST = 50  # levels of nesting; later readers of configs have limits too
 LONGEST_SHOWN = 200  # characters of an override
-MOST = 100_000  # values; a few lines of aliases of aliases stand for billions
-LONGEST = 1 << 20  # characters of a file: PyYAML takes a second for some 100,000 of them
+MOST = 100_000  # values; a few lines of nested aliases can stand for billions
+LONGEST = 1 << 20  # characters of a file: PyYAML takes a second per 100,000
 
 TAG = "tag:yaml.org,2002:"
 CORE_SCALARS = (  # order matters: every int also looks like a float
@@ -50,7 +50,7 @@ CORE_SCALARS = (  # order matters: every int also looks like a float
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value and its places, both None for a default that nobody wrote."""
+    """A value and its places, which are both None for a default."""
 
     value: dict[str, Node] | list[Node] | str | int | float | bool | None
     place: Place | None = None
@@ -58,7 +58,7 @@ class Node:
 
 
 def leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
-    """Yield the path and the value of all that is neither a mapping nor a list, or is empty."""
+    """Yield path and value of everything that is not a mapping or list, or is an empty one."""
     if not value or not isinstance(value, dict | list):
         yield path, value
         return
@@ -67,7 +67,7 @@ def leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
 
 
 def read_file(path: Path) -> tuple[Node | None, list[Problem]]:
-    """Return the mapping in a file; None, with the reason among the problems, if there is none."""
+    """Return the mapping in a file, and problems. The mapping is None if it cannot be read."""
     source = Place(str(path))
 
     def locate(mark: Mark) -> Place:
@@ -90,12 +90,12 @@ def read_file(path: Path) -> tuple[Node | None, list[Problem]]:
     if node is not None and not isinstance(node.value, dict):
         message = f"the top level must be a mapping (lines like `seed: 0`), got {show(node.value)}"
         return None, [*reader.problems, Problem(node.place or source, (), message)]
-    # What is missing at the top level is missing from the file, not from its first line.
+    # A missing top-level key is reported for the file, not for its first line.
     return node and replace(node, key_place=source), reader.problems
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """Return the mapping in a file as plain values. Raise ConfigError with all mistakes."""
+    """Return the mapping in a file as plain values. Raises ConfigError with all mistakes."""
     node, problems = read_file(path)
     if node is None or problems:
         raise ConfigError([str(problem) for problem in problems])
@@ -103,14 +103,14 @@ def read_document(path: Path) -> dict[str, Any]:
 
 
 def plain(node: Node) -> Any:
-    """Return what a node holds, without places."""
+    """Return the value of a node without places."""
     if isinstance(node.value, dict):
         return {key: plain(item) for key, item in node.value.items()}
     return [plain(i) for i in node.value] if isinstance(node.value, list) else node.value
 
 
 def read_override(text: str) -> tuple[Node | None, list[Problem]]:
-    """Return the tree with one leaf that `key.path=value` stands for; the value is YAML."""
+    """Parse an override `key.path=value`, whose value is YAML, into a tree with one leaf."""
     shown = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
     place = Place(f"override {shown!r}")
     key, equals, value = text.partition("=")
@@ -130,7 +130,7 @@ def read_override(text: str) -> tuple[Node | None, list[Problem]]:
 
 
 def show(value: Any) -> str:
-    """Return a value in a message, as YAML would write it; collections by their kind only."""
+    """Return a value for a message, as in YAML; collections only by their type."""
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, list):
@@ -146,7 +146,7 @@ class CoreResolver(BaseResolver):
 
 
 class _Loader(Reader, Scanner, Parser, Composer, CoreResolver):  # pyright: ignore[reportIncompatibleMethodOverride]
-    """PyYAML up to its node tree: values are made here, where their places are known."""
+    """PyYAML up to its node tree. Values are constructed here, where their places are known."""
 
     def __init__(self, stream: str) -> None:
         Reader.__init__(self, stream)
@@ -157,13 +157,13 @@ class _Loader(Reader, Scanner, Parser, Composer, CoreResolver):  # pyright: igno
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes what YAML 1.1 or 1.2 would not read as text, so that any tool reads it right."""
+    """Quotes text that YAML 1.1 or 1.2 would not read as text, so that any tool reads it right."""
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> ScalarNode:
     style = None
-    if set(text) & set("\n\x85\u2028\u2029"):  # what YAML takes for the end of a line
-        # Quoted text keeps to one line. A block is easier to read, but does not hold every text.
+    if set(text) & set("\n\x85\u2028\u2029"):  # line breaks in YAML
+        # Quoted text stays on one line. A block is easier to read, but cannot represent every text.
         block = text == text.strip() and not set(text) & set("\x85\u2028\u2029")
         style = "|" if block else '"'
     return dumper.represent_scalar(f"{TAG}str", text, style=style)
@@ -176,12 +176,12 @@ _Dumper.add_representer(str, _represent_text)
 
 
 class _Reader:
-    """Turns PyYAML's nodes into ours and collects what is wrong with them."""
+    """Converts PyYAML's nodes to ours and collects their problems."""
 
     def __init__(self, locate: Callable[[Mark], Place]) -> None:
         self.problems: list[Problem] = []
         self._locate = locate
-        self._open: set[int] = set()  # collections that are being built, by id
+        self._open: set[int] = set()  # ids of collections under construction
         self._num_built = 0
 
     def read(self, text: str, source: Place) -> Node | None:
@@ -232,7 +232,7 @@ class _Reader:
         lines: dict[str, int] = {}
         for key_node, value_node in node.value:
             if key_node.tag == f"{TAG}merge":
-                # The first of several merged mappings wins, as the merge key's definition says.
+                # The first of several merged mappings wins, as specified for merge keys.
                 merged = self._merged(value_node, path) | merged
                 continue
             if not isinstance(key_node, ScalarNode):
@@ -295,7 +295,7 @@ def _explain(error: MarkedYAMLError) -> str:
 
 
 def dump(document: Any, comment: Callable[[KeyPath], str] | None = None) -> str:
-    """Block-style YAML; `comment` of a leaf's path is written behind the leaf, aligned."""
+    """Return block-style YAML, with `comment(path)` after each leaf, aligned."""
     text = yaml.dump(
         document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=float("inf")
     )
@@ -316,7 +316,7 @@ def _leaf_lines(node: Any, path: KeyPath) -> list[tuple[int, KeyPath]]:
     elif isinstance(node, SequenceNode) and node.value:
         pairs = list(enumerate(node.value))
     else:
-        # A block of text takes its comment in its first line, after the `|`.
+        # The comment of a text block goes after the `|` in its first line.
         block = isinstance(node, ScalarNode) and node.style == "|"
         return [((node.start_mark if block else node.end_mark).line, path)]
     return [leaf for key, value in pairs for leaf in _leaf_lines(value, (*path, key))]

@@ -1,6 +1,6 @@
-"""A reader of YAML 1.2 for large files that others wrote. It returns plain values.
+"""A YAML 1.2 reader for large files from other sources. It returns plain values.
 
-Configs are read by `yaml.py` instead, which records the place of each value and is slower.
+Configs are read by `yaml.py`, which records the place of each value and is slower.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode
 
 from art_cli.config.yaml import CORE_SCALARS, TAG, CoreResolver
 
-MOST = 10_000_000  # values; a few lines of aliases of aliases stand for billions
+MOST = 10_000_000  # values; a few lines of nested aliases can stand for billions
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BASES = {"0o": 8, "0x": 16}
 
@@ -41,7 +41,7 @@ def read_yaml(text: str) -> Any:
 
 
 class _Values(_Base):
-    """PyYAML's loader, in C where that is there, with YAML 1.2's scalars."""
+    """PyYAML's loader, implemented in C if available, with YAML 1.2's scalars."""
 
     yaml_implicit_resolvers = CoreResolver.yaml_implicit_resolvers
 
@@ -54,7 +54,7 @@ class _Values(_Base):
         return super().construct_mapping(node, deep)
 
     def _check_keys(self, node: MappingNode) -> None:
-        """Refuse keys that are not strings, and duplicate keys, of which one would be lost."""
+        """Refuse keys that are not strings, and duplicate keys, one of which would be lost."""
         seen: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, ScalarNode):
@@ -83,7 +83,7 @@ class _Values(_Base):
 for _kind, _, _ in CORE_SCALARS:
     if _kind != "merge":
         _Values.add_constructor(f"{TAG}{_kind}", _Values.plain)
-for _kind in ("timestamp", "binary", "set", "omap", "pairs"):  # of YAML 1.1, where it is asked for
+for _kind in ("timestamp", "binary", "set", "omap", "pairs"):  # of YAML 1.1, if a file uses them
     _Values.add_constructor(f"{TAG}{_kind}", SafeConstructor.construct_undefined)
 
 

@@ -1,5 +1,5 @@
-"""An env and an agent make a trajectory.
+"""Rollouts: an env and an agent produce a trajectory.
 
-`rollout.py` is one episode, and the boundary that an episode's own errors do not cross; `groups.py`
-is many at once.
+`rollout.py` plays one episode and turns the episode's own errors into a failed trajectory.
+`groups.py` plays many episodes concurrently.
 """

@@ -1,4 +1,4 @@
-"""Players of an episode: the policy turn by turn, another model, or a program that someone has."""
+"""Agents that play an episode: the policy, another model, or a user's program."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ CUT_OFF = "error: the turn was cut off at its limit of tokens, so this call was 
 
 
 class Agent(Protocol):
-    """The one who plays one episode."""
+    """A player of one episode."""
 
     async def play(self, episode: Episode) -> StopReason:
-        """Drive the episode from its start; return why it ended.
+        """Play the episode from its start. Return why it ended.
 
-        Raise what the env raises, EngineError, LLMError.
+        Raises the env's exceptions, EngineError, LLMError.
         """
         ...
 
     def record(self, trajectory: Trajectory) -> None:
-        """Write into the trajectory what was said and sampled so far."""
+        """Store the messages and the sampled tokens so far in the trajectory."""
         ...
 
     def close(self) -> None:
-        """Free what the agent holds: its episode is over."""
+        """Free the agent's resources. The episode is over."""
         ...
 
 
 class AgentFactory(Protocol):
-    """Makes the agents of a batch of episodes."""
+    """Creates the agents of a batch of episodes."""
 
     def open(self, seed: int) -> Agent:
-        """Return an agent for one episode; all that it samples follows from the seed."""
+        """Return an agent for one episode. The seed determines all of its sampling."""
         ...
 
 
@@ -45,22 +45,22 @@ class ContextFull(Exception):
 
 
 class TurnAgent:
-    """An Agent that answers turn by turn: its tool calls and its words go to the env."""
+    """An Agent that answers turn by turn. Its tool calls and its text go to the env."""
 
-    cut_off = False  # whether its last turn ended at the limit of tokens, not by itself
-    turn: Turn | None = None  # that turn, where it was said in other words than the text form
+    cut_off = False  # whether its last turn ended at the token limit
+    turn: Turn | None = None  # its last turn, if that is not written in the text form
 
     def begin(self) -> None:
-        """Make ready, as the episode begins."""
+        """Prepare for the episode, which is about to start."""
 
     def expect(self, coming: bool) -> None:
-        """Know whether its own turn comes next, or that of another player of its game."""
+        """Receive whether its own turn is next, or that of another player of its game."""
 
     def offer(self, tools: list[dict[str, Any]]) -> None:
-        """Take the tools of the episode, before its first turn."""
+        """Receive the tools of the episode, before the first turn."""
 
     async def act(self, messages: list[Message]) -> str:
-        """Return the next turn, in the text form, given the messages that are new since the last.
+        """Return the next turn in the text form, given the messages since the last turn.
 
         Raises ContextFull.
         """
@@ -88,15 +88,15 @@ class TurnAgent:
             if isinstance(outcome, Done):
                 return "env"
             messages = outcome
-        said += messages  # nobody read them, but the score may
+        said += messages  # no agent read them, but the score may use them
         return "max_turns"
 
 
 def calls_in(turn: Turn, *, cut_off: bool) -> list[ToolCall | str]:
-    """Return the tool calls of a turn; a string says why one cannot be made.
+    """Return the tool calls of a turn. A string is the error of a call that cannot be made.
 
-    A turn that never ended makes none. If it did, text without end behind a good call would be paid
-    like the call alone, and a policy can come to write nothing else.
+    A turn that was cut off makes no calls. Otherwise endless text after a good call would earn the
+    same reward as the call alone, and a policy could learn to write endless text.
     """
     return [CUT_OFF for _ in turn.calls] if cut_off else turn.calls
 
@@ -104,7 +104,7 @@ def calls_in(turn: Turn, *, cut_off: bool) -> list[ToolCall | str]:
 async def _turn(
     episode: Episode, num: int, text: str, turn: Turn, cut_off: bool
 ) -> list[Message] | Done:
-    """Return what comes back to a turn: results of its calls, or the env's reply to its words."""
+    """Return the env's response to a turn: the results of its calls, or the reply to its text."""
     calls = calls_in(turn, cut_off=cut_off) if episode.has_tools else []
     message: Message = {"role": "assistant", "content": text}
     if calls:

@@ -1,4 +1,4 @@
-"""The class of an env, or the one that stands for it where `env.python` names an interpreter."""
+"""The class of an env, or a stand-in for it if `env.python` names an interpreter."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from art_cli.rollout.env_worker.remote import remote_class
 
 
 def env_in(use: str, python: str | None = None) -> type[Env]:
-    """Return the env that `env.use` names, in the interpreter that `env.python` names, if any.
+    """Return the class of the env `use`, which runs in the interpreter `python` if that is set.
 
     Raises UsageError.
     """

@@ -1,4 +1,4 @@
-"""The env's side of one rollout: its methods, under its deadlines, and what they come to."""
+"""The env's side of one rollout: calls of its methods under deadlines, and their results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from art_cli.system.deadline import call, user_code
 from art_cli.system.scratch import remove
 from art_cli.types import Message, Step, Trajectory
 
-SHORTEST_WAIT = 0.1  # seconds that a call gets at the very end of its episode's time
+SHORTEST_WAIT = 0.1  # seconds that a call gets even if the episode's time is used up
 
 
 class _Clock:
@@ -38,12 +38,12 @@ class _Clock:
 
     def __init__(self, left: float) -> None:
         self.left = left  # seconds
-        self._busy = 0  # calls of the env that go on at this moment
+        self._busy = 0  # calls of the env in progress
         self._since = 0.0
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Count the env's time. Calls that go on at the same time count once."""
+        """Count the env's time. Concurrent calls count once."""
         if self._busy == 0:
             self._since = time.monotonic()
         self._busy += 1
@@ -56,10 +56,10 @@ class _Clock:
 
 
 class Episode:
-    """An env whose time counts against its deadlines; the engine's does not.
+    """An episode of an env. The env's time counts against its deadlines; the engine's does not.
 
-    What the env does becomes the trajectory's steps. Whatever it raises goes through: DeadlineError
-    where it was too slow.
+    The env's actions are recorded as steps of the trajectory. Its exceptions are passed on.
+    Raises DeadlineError if it is too slow.
     """
 
     shares_slot = False  # whether another player of its game holds the slot of both
@@ -71,35 +71,35 @@ class Episode:
         beside: Episode | None = None,
         weights: RewardConfig | None = None,
     ) -> None:
-        """`beside` is the episode of the same env whose time and weights this one shares."""
+        """`beside` is an episode of the same env, whose time and weights this one shares."""
         self.env = env
         self._weights = beside._weights if beside else weights
         self.trajectory = trajectory
         self._lifetime = Lifetime(env)
-        self._offered: list[Tool] = []  # known once it has begun
+        self._offered: list[Tool] = []  # known after the start
         self._clock = beside._clock if beside else _Clock(env.episode_timeout)
-        self.workdir: Path | None = None  # where an agent of the user's works
-        self._folders: list[Path] = beside._folders if beside else []  # that end with the episode
+        self.workdir: Path | None = None  # working directory of a user's agent
+        self._folders: list[Path] = beside._folders if beside else []  # removed with the episode
 
     @property
     def has_tools(self) -> bool:
-        """True if a turn can call anything."""
+        """True if the episode offers any tool."""
         return bool(self._offered)
 
     @property
     def tools(self) -> list[Tool]:
-        """The tools that the episode offers; known once it has begun."""
+        """The tools that the episode offers; known after the start."""
         return list(self._offered)
 
     @property
     def side_effects(self) -> list[str]:
-        """The names of the offered tools that may change what outlives the episode."""
+        """The names of the offered tools that may change data that outlives the episode."""
         return [t.name for t in self._offered if t.writes] if self.env.has_side_effects else []
 
     def withhold_writes(self) -> list[str]:
-        """Stop offering the tools of `side_effects`, and return their names.
+        """Stop offering the tools of `side_effects`. Return their names.
 
-        A call of one is refused before it reaches the env, as that of an unknown tool.
+        A call of such a tool is refused like that of an unknown tool and does not reach the env.
         """
         withheld = self.side_effects
         self._offered = [tool for tool in self._offered if tool.name not in withheld]
@@ -107,7 +107,7 @@ class Episode:
         return withheld
 
     async def start(self) -> list[Message]:
-        """Return the messages that the episode begins with."""
+        """Start the env. Return the messages with which the episode begins."""
         with self._clock.running():
             started = await self._lifetime.start(max(self._clock.left, SHORTEST_WAIT))
         with user_code():
@@ -116,21 +116,21 @@ class Episode:
         return opening_of(self.env, "start", started)
 
     async def set_up(self, method: Callable[[], Any]) -> None:
-        """Begin with another method of the env than `start`: who calls it asks for the rest."""
+        """Start with another method of the env. The caller then asks for the opening."""
         with self._clock.running():
             await self._lifetime.start(max(self._clock.left, SHORTEST_WAIT), method)
 
     async def work_in(self, folder: Path, workdir: Path | None) -> None:
-        """Let the env fill the folder in which the agent of the user's works, if it is its own.
+        """Let the env fill the working directory of the user's agent, if it is the episode's own.
 
-        `folder` holds `workdir`, and is removed once the episode has its score and is closed.
-        Raises UsageError where the env's files cannot be written, and what the env raises.
+        `folder` contains `workdir`, and is removed once the episode is scored and closed.
+        Raises UsageError if the env's files cannot be written, and the env's exceptions.
         """
         self._folders.append(folder)
         if workdir is None:
             return
         self.workdir = workdir
-        if not self.shares_slot:  # of the seats of a game, the one that is played
+        if not self.shares_slot:  # in a game, only the seat that opened the env
             self.env.workdir = workdir
         if type(self.env).files is not Env.files:
             given = await self.ask(self.env.files, what="files()")
@@ -138,7 +138,7 @@ class Episode:
             await asyncio.to_thread(write_files, type(self.env), workdir, files)
 
     async def reply(self, text: str, *, turn: int) -> str | Done:
-        """Return what comes back to a turn that called no tool."""
+        """Return the env's answer to a turn without tool calls."""
         step = self._begin(Step(turn=turn, said=text))
         answer = await self._hear(text)
         if isinstance(answer, Done):
@@ -147,7 +147,7 @@ class Episode:
         return step.result
 
     async def call_tool(self, name: str, arguments: dict[str, Any], *, turn: int) -> Message | Done:
-        """Return what a tool gives; `is_error` marks a refusal, or arguments that do not fit."""
+        """Return the result of a tool call; `is_error` marks a refusal or invalid arguments."""
         step = self._begin(Step(turn=turn, tool=name, arguments=arguments))
         step.is_unknown = not self._offers(name)
         try:
@@ -162,7 +162,7 @@ class Episode:
         return {"role": "tool", "name": name, "content": step.result}
 
     def announce(self, names: list[str]) -> None:
-        """Let the env know how many calls of the next turn will reach it."""
+        """Tell the env the number of calls of the next turn that will reach it."""
         offered = {tool.name for tool in self._offered}
         self.env.calls_in_turn = sum(name in offered for name in names)
 
@@ -176,35 +176,35 @@ class Episode:
         return any(tool.name == name for tool in self._offered)
 
     def _caller(self, name: str, arguments: dict[str, Any]) -> Callable[[], Any]:
-        """Return what makes the call. Raise InvalidCallError where there is no such tool."""
+        """Return a function that makes the call. Raises InvalidCallError for an unknown tool."""
         if not self._offers(name):
             known = ", ".join(tool.name for tool in self._offered)
             raise InvalidCallError(f"there is no tool {name!r:.200}; there are {known}")
         return caller(self.env, name, arguments)
 
     def _hear(self, text: str) -> Awaitable[Any]:
-        """Return what the env answers to words."""
+        """Return the env's answer to a text."""
         return self.ask(self.env.reply, text, what="reply()")
 
     def _make(self, call_it: Callable[[], Any], what: str) -> Awaitable[Any]:
-        """Return what comes back to a call."""
+        """Return the result of a tool call, after the moves of other players in a game."""
         return self._timed(in_its_turn(self.env, call_it), what)
 
     def _timed(self, call_it: Callable[[], Any], what: str) -> Awaitable[Any]:
-        """Return what a call gives, within a tool's time."""
+        """Run a call within the time of a tool."""
         limit = max(min(self.env.tool_timeout, self._clock.left), SHORTEST_WAIT)
         return call(call_it, seconds=limit, what=what, counting=self._clock.running())
 
     async def refuse(self, why: str, *, turn: int) -> Message:
-        """Return what comes back to a call that cannot be made: it was malformed or cut off."""
+        """Record a malformed or cut-off call. Return the error message for the agent."""
         self._begin(Step(turn=turn, tool="", result=why, is_error=True))
         self.trajectory.num_invalid += 1
         return {"role": "tool", "content": why, "is_error": True}
 
     async def finish(self) -> None:
-        """Score the trajectory, which holds all that was said by now. See also `set_reward`."""
+        """Score the finished trajectory and set its reward."""
         env, trajectory = self.env, self.trajectory
-        if type(env).judge_context is not Env.judge_context:  # which says nothing
+        if type(env).judge_context is not Env.judge_context:  # the default gives no context
             context = await self.ask(env.judge_context, what="judge_context()")
             trajectory.judge_context = text_of(
                 env, "judge_context", "judge_context()", str(context)
@@ -215,7 +215,7 @@ class Episode:
         set_reward(trajectory, self._weights)
 
     async def close(self) -> None:
-        """Close the env, in the task that opened it. Its deadline is a tool's.
+        """Close the env in the task that opened it, within the time of a tool.
 
         Then remove the folders of its agents.
         """
@@ -227,25 +227,25 @@ class Episode:
                     self.trajectory.logs.append(f"the agent's folder {folder} is left: {why}")
 
     def _begin(self, step: Step) -> Step:
-        """Record a step in the order in which the env gets to it; its result follows."""
+        """Record a step, in the order in which the env receives them. Its result is set later."""
         self.trajectory.steps.append(step)
         return step
 
     def ask(self, method: Callable[..., Any], *args: Any, what: str) -> Awaitable[Any]:
-        """Return what a method of the env gives, within the time that the episode has left."""
+        """Run a method of the env within the time that the episode has left."""
         seconds = max(self._clock.left, SHORTEST_WAIT)
         return call(method, *args, seconds=seconds, what=what, counting=self._clock.running())
 
 
 def caller(env: Env, name: str, arguments: dict[str, Any]) -> Callable[[], Any]:
-    """Return what makes a call of a tool. Raises InvalidCallError where it does not fit."""
+    """Return a function that calls a tool. Raises InvalidCallError for invalid arguments."""
     if spec := tools_of(type(env)).get(name):
         return partial(getattr(env, spec.method), **spec.parse(arguments))
     return partial(env.call_tool, name, arguments)
 
 
 def in_its_turn(env: Env, call_it: Callable[[], Any]) -> Callable[[], Any]:
-    """Return what makes a call of a game of one player, too: the others move behind it."""
+    """Wrap a tool call for a game of one player, whose scripted opponents move after it."""
     return partial(env.called, call_it) if isinstance(env, Game) else call_it
 
 

@@ -1,4 +1,4 @@
-"""A first episode of an env, to see that it works before anything costs time."""
+"""A first episode of an env, as a check that it works before expensive work begins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from art_cli.system.deadline import DeadlineError, user_code
 from art_cli.system.watchdog import watchdog
 from art_cli.types import Message, Trajectory
 
-BLOCK_GRACE = 10.0  # seconds beyond start's deadline before a standstill ends the program
+BLOCK_GRACE = 10.0  # seconds beyond start's deadline before a blocked event loop ends the program
 
 
 class FirstEpisode(NamedTuple):
@@ -22,11 +22,11 @@ class FirstEpisode(NamedTuple):
 
     opening: list[Message]
     tools: list[dict[str, Any]]
-    side_effects: list[str]  # tools that may change what outlives an episode
+    side_effects: list[str]  # tools that may change data that outlives an episode
 
     @property
     def warnings(self) -> list[str]:
-        """Return what a user should know before any of these tools is called."""
+        """Warnings for the user before any of these tools is called."""
         if not self.side_effects:
             return []
         return [
@@ -39,9 +39,9 @@ class FirstEpisode(NamedTuple):
 async def check_env(
     env_class: type[Env], settings: Any, services: Services | None = None
 ) -> FirstEpisode:
-    """Make and open one episode, and return how it begins.
+    """Start one episode, close it, and return its beginning.
 
-    That is with nothing where it asks a model first and there are no `services`.
+    Without `services`, the opening is empty if the env asks a model first.
 
     Raises UsageError with the user's own file and line.
     """
@@ -59,9 +59,9 @@ async def check_env(
 
 
 async def offered_tools(env_class: type[Env], settings: Any) -> list[dict[str, Any]]:
-    """Return the JSON schemas of what an episode offers; some envs know it as one begins.
+    """Return the JSON schemas of the tools that an episode offers.
 
-    Raises UsageError where that one does not begin.
+    Starts an episode if the env overrides `tools`. Raises UsageError if that fails.
     """
     if env_class.tools is Env.tools:
         return schemas_of(env_class)
@@ -82,12 +82,12 @@ async def _open_one(env_class: type[Env], settings: Any, services: Services) -> 
     try:
         messages = await episode.start()
     except Exception as e:
-        with suppress(Exception):  # what went wrong first is what the user must know
+        with suppress(Exception):  # the first error is the one to report
             await episode.close()
         if not isinstance(e, NoServicesError):
             raise
         tools = schemas_of(env_class)
-        with suppress(Exception):  # some envs know theirs only once an episode has begun
+        with suppress(Exception):  # some envs know their tools only after the start
             tools = [tool.schema() for tool in tools_in(env_class, env.tools())]
         return FirstEpisode([], tools, [])
     await episode.close()

@@ -1,4 +1,4 @@
-"""Many episodes side by side, whoever plays them."""
+"""Concurrent episodes, for any agents."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from art_cli.system.progress import Report, silent
 from art_cli.system.watchdog import watchdog
 from art_cli.types import Scenario, Split, Trajectory, TrajectoryGroup
 
-Slots = asyncio.Semaphore  # for open episodes of an env, shared by all that play it
+Slots = asyncio.Semaphore  # limits open episodes of an env, shared by all who play it
 
 MAX_SCENARIOS = 1_000_000
-LAST_LINES = 12  # that are shown of what a program printed before it failed
-BLOCK_GRACE = 30.0  # seconds beyond an episode's own deadline before a standstill ends the program
+LAST_LINES = 12  # of a failed program's output that are shown
+BLOCK_GRACE = 30.0  # seconds past an episode's deadline until a blocked loop ends the program
 
 
 async def play_groups(
@@ -38,15 +38,15 @@ async def play_groups(
     weights: RewardConfig | None = None,
     report: Report = silent,
 ) -> AsyncGenerator[tuple[int, TrajectoryGroup], None]:
-    """Yield each group, with its place in `groups`, as soon as all its agents have played.
+    """Yield each group and its index in `groups`, as soon as all its agents have played.
 
-    A game in which the policy plays every seat gives a group for each seat, all with its place.
+    A game in which the policy plays every seat yields one group per seat, all with the same index.
     `weights` combine the parts of each reward.
 
-    The others play on meanwhile; at most `at_once` episodes go on together, and each of them holds
-    one of the `slots` from the making of its env until that is closed. Raise what an episode
-    raises, but only once all have ended: what was paid for is then kept. Whoever may leave before
-    the last group closes the generator (`contextlib.aclosing`), which ends what goes on.
+    Other groups continue meanwhile. At most `at_once` episodes run concurrently, and each holds one
+    of the `slots` from the creation of its env until it is closed. Raises an episode's exception
+    only after all episodes have ended, so that finished work is not lost. A caller that may stop
+    early must close the generator (`contextlib.aclosing`), which cancels running episodes.
     """
     waiting = deque(
         (n, k, scenario, agent)
@@ -89,26 +89,26 @@ async def play_groups(
 
 
 def _seats_of(trajectory: Trajectory, agent: Agent) -> list[Trajectory]:
-    """Return what is learned from an episode: one trajectory, or one for each seat of a game."""
+    """Return the trajectories to train on: one, or one per seat of a game with self-play."""
     return [trajectory, *(agent.siblings(trajectory) if isinstance(agent, Match) else ())]
 
 
 def slots_of(cfg: EnvConfig) -> Slots | None:
-    """Return the slots of `env.concurrency`; None: there is no limit."""
+    """Return the slots of `env.concurrency`; None if there is no limit."""
     return Slots(cfg.concurrency) if cfg.concurrency else None
 
 
 async def _in_its_turn(episode: Coroutine[Any, Any, Trajectory], slots: Slots) -> Trajectory:
-    """Play an episode once it has a slot: its deadlines and its duration begin there."""
+    """Play an episode once it has a slot. Its deadlines and duration begin then."""
     try:
         async with slots:
             return await episode
     finally:
-        episode.close()  # where it never had its turn
+        episode.close()  # if it never started
 
 
 def eval_seed(seed: int, scenario: Scenario, trial: int) -> int:
-    """Return the seed of a held-out episode: it depends on nothing else that is evaluated."""
+    """Return the seed of a held-out episode, which is independent of other episodes."""
     return seed_of(seed, "eval", "", scenario.id, trial)
 
 
@@ -117,7 +117,7 @@ def scenarios_in(
 ) -> list[Scenario]:
     """Return the scenarios of a split, or its first `num`.
 
-    Raises UsageError where there is none, no end of them, or one that no file can hold.
+    Raises UsageError if there are none, more than `MAX_SCENARIOS`, or one that JSON cannot hold.
     """
     try:
         found = list(islice(env.scenarios(settings, split), num))
@@ -131,7 +131,7 @@ def scenarios_in(
         raise UsageError(f"{env.__name__}.scenarios() gives {count} {split} scenarios")
     for scenario in found:
         try:
-            json_line({"data": scenario.data})  # it goes into every trajectory's line
+            json_line({"data": scenario.data})  # it is written into each line of trajectories
         except (TypeError, ValueError, RecursionError) as e:
             what = f"{env.__name__}.scenarios(): the data of {scenario.id!r} cannot be written"
             raise UsageError(f"{what} as JSON: {e}") from None
@@ -139,7 +139,7 @@ def scenarios_in(
 
 
 def why_none(errors: list[str | None]) -> str:
-    """Return what the user must know of episodes of which none has a reward."""
+    """Return the error message for episodes none of which has a reward."""
     first = next((error for error in errors if error), None)
     if first is None:
         return (
@@ -150,7 +150,7 @@ def why_none(errors: list[str | None]) -> str:
 
 
 def why_crashed(trajectories: list[Trajectory]) -> str:
-    """Return what the user must know where their agent failed in every episode: its last words."""
+    """Return the error message for episodes that all ended in a crash of the agent."""
     said = (trajectories[0].crash or "").replace("\n", "\n  ")
     return (
         f"all {len(trajectories)} episodes ended in a crash of the agent, the first so:\n  {said}"
@@ -158,6 +158,6 @@ def why_crashed(trajectories: list[Trajectory]) -> str:
 
 
 def shown(error: str) -> str:
-    """Return the lines to show of an episode's error: the first, and what a program said last."""
+    """Return the lines of an episode's error to show: the first line, and the last output."""
     lines = error.splitlines()
     return "\n  ".join(lines[:1] + lines[1:][-LAST_LINES:])

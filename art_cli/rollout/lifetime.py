@@ -1,9 +1,9 @@
-"""An env from `start()` to `close()`, both in one task.
+"""The lifetime of an env: `start()` and `close()` run in the same task.
 
-A client built on anyio, as MCP's is, must be closed in the task that opened it. So one task runs
-`start()`, sleeps while the episode is played, and runs `close()`; tools, `reply()` and `score()`
-are called from tasks of their own, which may use what `start()` opened. Where neither `start()` nor
-`close()` awaits anything, there is nothing to keep a task for.
+A client built on anyio, such as MCP's, must be closed in the task that opened it. So one task runs
+`start()`, sleeps during the episode, and runs `close()`. Tools, `reply()` and `score()` are called
+from other tasks and may use what `start()` opened. If neither `start()` nor `close()` awaits
+anything, no such task is needed.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ class Lifetime:
         self._env = env
         self._task: asyncio.Task[None] | None = None
         self._is_starting = False
-        self._num_cancelled = 0  # times, by us, since start() began
+        self._num_cancelled = 0  # how often we cancelled the task since start() began
         self._wants_end = asyncio.Event()
 
     async def start(self, seconds: float, how: Callable[..., Any] | None = None) -> Any:
-        """Return what `start()` gives, or another method `how` of the env that is called instead.
+        """Run `start()`, or the method `how` of the env instead. Return its result.
 
-        Raise what it raises, DeadlineError, EnvError.
+        Raises the env's exceptions, DeadlineError, EnvError.
         """
         how = how or self._env.start
-        if awaits_nothing(how) and awaits_nothing(self._env.close):  # nothing is held by a task
+        if awaits_nothing(how) and awaits_nothing(self._env.close):  # no task needed
             return await call(how, seconds=seconds, what=f"{how.__name__}()")
         started: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._is_starting = True
@@ -57,13 +57,13 @@ class Lifetime:
         raise DeadlineError(f"{how.__name__}() did not return within {seconds:.3g} s")
 
     async def close(self) -> None:
-        """Run `close()`. Raise what it raises, DeadlineError, EnvError."""
+        """Run `close()`. Raises the env's exceptions, DeadlineError, EnvError."""
         seconds = self._env.tool_timeout
         self._wants_end.set()
-        if self._task and self._is_starting:  # nobody waits for it any more
+        if self._task and self._is_starting:  # its caller has stopped waiting
             self._give_up_start(self._task)
             await asyncio.sleep(0)
-        if self._task is None or self._is_starting:  # there is no task that could
+        if self._task is None or self._is_starting:  # there is no task to run it in
             return await call(self._env.close, seconds=seconds, what="close()")
         await asyncio.wait({self._task}, timeout=None if is_debugged() else seconds)
         if self._task.done():
@@ -77,7 +77,7 @@ class Lifetime:
         task.cancel()
 
     def _forget_cancellation(self) -> None:
-        """Let close() run as if nobody had cancelled its task: a scope looks at that as it ends."""
+        """Undo our cancellations, so that close() can await: anyio's scopes check them on exit."""
         task = asyncio.current_task()
         assert task
         for _ in range(self._num_cancelled):
@@ -95,13 +95,13 @@ class Lifetime:
         else:
             started.set_result(opening)
         self._is_starting = False
-        # A scope that start() opened may fail, and cancels this task: only close() can leave it.
+        # A failed scope that start() opened cancels this task. Only close() can leave the scope.
         with suppress(asyncio.CancelledError):
             await self._wants_end.wait()
         await run_here(self._env.close, what="close()")
 
 
 def _settle(started: asyncio.Future[Any], error: Exception) -> None:
-    """Tell who waits, if anybody does."""
+    """Pass the error to the caller, if it still waits."""
     started.set_exception(error)
     started.exception()

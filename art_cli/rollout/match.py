@@ -1,10 +1,10 @@
-"""A game with a player at each seat: the policy at one or at all of them.
+"""A game with an agent at each seat: the policy at one seat or at all of them.
 
     seat "first"     8 are left. -> 2                       5 are left. -> 1
     seat "second"                   6 are left. -> 1                       4 are left. ...
 
-Each seat has a conversation of its own, and where the policy plays all of them (self-play), a
-trajectory of its own, trained on nothing but what was sampled at that seat.
+Each seat has its own conversation. In self-play, the policy plays all seats, and each has its own
+trajectory, trained only on tokens that were sampled at that seat.
 """
 
 from __future__ import annotations
@@ -29,60 +29,60 @@ class _NeverMovedError(Exception):
 
 
 class _Table:
-    """The turns of a game. One player is waited for at a time."""
+    """The order of turns in a game. One player has the turn at a time."""
 
     def __init__(self, first: str) -> None:
-        """`first` is the seat that begins the game itself, whoever moves first in it."""
+        """`first` is the seat whose agent starts the game, even if another seat moves first."""
         self.turn = first
         self.is_over = False
         self._seats: dict[str, tuple[Agent, asyncio.Event]] = {}
         self._gone: set[str] = set()
 
     def sit(self, seat: str, agent: Agent) -> None:
-        """Have an agent sit down."""
+        """Assign an agent to a seat."""
         self._seats[seat] = agent, asyncio.Event()
 
     async def comes(self, seat: str) -> bool:
-        """Wait for the turn of a seat; return whether it comes before the game is over."""
+        """Wait for the turn of a seat. Return False if the game is over first."""
         while not self.is_over and self.turn != seat:
             self._seats[seat][1].clear()
             await self._seats[seat][1].wait()
         return not self.is_over
 
     def give(self, seat: str | None) -> None:
-        """Give the turn to a seat. None, or one whose player has gone: the game is over."""
+        """Give the turn to a seat. End the game for None or a seat whose player has left."""
         if seat is None or seat in self._gone:
             self.end()
         elif seat != self.turn:
-            self.expect(seat, True)  # first: a step must not go ahead between them
+            self.expect(seat, True)  # first, so that the engine cannot start a step in between
             self.expect(self.turn, False)
             self.turn = seat
             self._seats[seat][1].set()
 
     def expect(self, seat: str, coming: bool) -> None:
-        """Let an agent know whether its own turn comes next."""
+        """Tell an agent whether its own turn is next."""
         agent = self._seats[seat][0]
         if isinstance(agent, TurnAgent):
             agent.expect(coming)
 
     def leave(self, seat: str) -> None:
-        """Have a player leave. Where it is its turn, or will be, the game is cut off there."""
+        """Remove a player. The game ends if it is that seat's turn, now or later."""
         self._gone.add(seat)
         if self.turn == seat:
             self.end()
 
     def end(self) -> None:
-        """End the game for all."""
+        """End the game for all seats."""
         self.is_over = True
         for _, woken in self._seats.values():
             woken.set()
 
 
 class _Seat(Episode):
-    """The game as one seat plays it: what others do happens while it waits."""
+    """The game from one seat. Other seats move while it waits."""
 
     def __init__(self, game: Game, seat: str, beside: Episode, table: _Table) -> None:
-        """`beside` opens and closes the game, and is of the seat `game.seat`."""
+        """`beside` opens and closes the game, and belongs to the seat `game.seat`."""
         is_own = seat == game.seat
         scenario = beside.trajectory.scenario
         own = beside.trajectory if is_own else Trajectory(scenario=at_seat(scenario, seat))
@@ -107,7 +107,7 @@ class _Seat(Episode):
             tools = self._game.tools_of(self._seat)
         self._offer(tools)
         if not has_turn:
-            self.trajectory.messages += messages  # whoever reads it may see
+            self.trajectory.messages += messages  # for readers of the trajectory
             raise _NeverMovedError
         return messages
 
@@ -125,7 +125,7 @@ class _Seat(Episode):
             return await self._game.in_turn(lambda: self._timed(call_it, what), self._again)
 
     async def _again(self) -> str | Done:
-        """Let the others move; return what this seat reads then."""
+        """Let the other seats move. Return the next observation of this seat."""
         self._table.give(self._game.mover)
         if not await self._table.comes(self._seat):
             return Done()
@@ -144,7 +144,7 @@ class _Seat(Episode):
 
 @dataclass(slots=True, kw_only=True)
 class _Player:
-    """The player at a seat, and what came of it there."""
+    """The player at a seat, its episode and its result."""
 
     agent: Agent
     episode: _Seat
@@ -156,12 +156,12 @@ class _Player:
 
 
 class Match:
-    """Implements Agent: plays the scenario's seat, and has the other seats played beside it."""
+    """Implements Agent: plays the scenario's seat while other agents play the other seats."""
 
     def __init__(
         self, own: Agent, opponent: Callable[[str], Agent], seats: tuple[str, ...], *, learns: bool
     ) -> None:
-        """`learns`: whether what the opponents do is kept, as `siblings`."""
+        """With `learns`, the opponents' trajectories are returned by `siblings`."""
         self._own = own
         self._opponent = opponent
         self._seats = seats
@@ -179,7 +179,7 @@ class Match:
         try:
             await _all(self._play(seat, player, table) for seat, player in players.items())
         finally:
-            table.end()  # nobody waits any more
+            table.end()  # wakes all that wait
         if any(player.stop_reason == "max_turns" for player in players.values()):
             for player in players.values():
                 player.stop_reason = "max_turns"
@@ -202,12 +202,12 @@ class Match:
             return
         table.leave(seat)
         if seat in self._others and not self._learns:
-            table.expect(seat, False)  # steps need not wait for the seat's own agent to end
+            table.expect(seat, False)  # engine steps need not wait for this agent to end
 
     def siblings(self, trajectory: Trajectory) -> list[Trajectory]:
-        """Return the trajectories of the other seats that are learned from, in the seats' order.
+        """Return the trajectories of other seats to train on, in the order of the seats.
 
-        `trajectory` is that of the seat itself: where the game failed, it failed for all.
+        `trajectory` is that of the scenario's seat. If it failed, the others fail too.
         """
         found = []
         for seat in _but(self._seats, trajectory.scenario.data[SEAT]) if self._learns else ():
@@ -224,7 +224,7 @@ class Match:
         return found
 
     def record(self, trajectory: Trajectory) -> None:
-        """See Agent. What the opponents cost is in it."""
+        """See Agent. The cost includes that of the opponents."""
         trajectory.usd = 0.0
         self._own.record(trajectory)
         for player in self._others.values():
@@ -239,7 +239,7 @@ class Match:
 
 
 async def _all(plays: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Play side by side. Raise what the first raises that fails, once the others have ended."""
+    """Play concurrently. After all have ended, raise the first exception."""
     tasks = [asyncio.ensure_future(play) for play in plays]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -259,10 +259,10 @@ class SeatedAgents:
     policy: AgentFactory
     opponents: AgentFactory  # in self-play, the same
     seats: tuple[str, ...]
-    learns: bool = False  # whether the opponents are trained too
+    learns: bool = False  # whether the opponents' trajectories are trained on
 
     def open(self, seed: int) -> Match:
-        """See AgentFactory. Each opponent draws from a seed of its own, which follows from it."""
+        """See AgentFactory. Each opponent's seed is derived from `seed`."""
 
         def opponent(seat: str) -> Agent:
             return self.opponents.open(seed_of(seed, seat))
@@ -271,7 +271,7 @@ class SeatedAgents:
 
 
 def at_seat(scenario: Scenario, seat: str) -> Scenario:
-    """Return the scenario of another seat of the same game."""
+    """Return the scenario for another seat of the same game."""
     game = scenario.id.removesuffix(f"-{scenario.data[SEAT]}")
     return replace(scenario, id=f"{game}-{seat}", data={**scenario.data, SEAT: seat})
 

@@ -1,4 +1,4 @@
-"""The players of a game's other seats: `env.opponents`, as agents."""
+"""The agents at a game's other seats: `env.opponents`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from art_cli.rollout.match import SeatedAgents
 
 
 def check_opponents(cfg: OpponentsConfig | None, env: type[Env], settings: Any) -> None:
-    """Raise UsageError where others cannot play, or the env's own script cannot."""
+    """Raise UsageError if the env does not support the configured opponents."""
     players = {"train": cfg.train, "eval": cfg.eval} if cfg else {"train": "script"}
     if issubclass(env, Game) and len(env.seats_of(settings)) > 1 and not env.has_script(settings):
         for key in (key for key, who in players.items() if who == "script"):
@@ -44,9 +44,9 @@ def seated(
     services: Services,
     frozen: Callable[[Literal["start"] | SavedPolicyConfig], AgentFactory] | None = None,
 ) -> AgentFactory:
-    """Return a policy with its opponents beside it; alone, it meets the env's own script.
+    """Return agents that play against opponents, or `policy` itself if the env's script opposes it.
 
-    `frozen` gives players with the weights of step 0, or of a checkpoint.
+    `frozen` creates agents with the weights of step 0 or of a checkpoint.
     """
     if who == "script":
         return policy

@@ -1,4 +1,4 @@
-"""The policy as its own agent: token ids in, token ids out."""
+"""The policy as the built-in agent: token ids in, token ids out."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from art_cli.types import Completion, Message, Sequence, Trajectory
 
 
 class PolicyAgent(TurnAgent):
-    """The policy behind an engine."""
+    """Implements Agent with an engine."""
 
     def __init__(
         self, renderer: Renderer, open_session: Callable[[], Session], max_model_len: int
     ) -> None:
-        """`open_session` is called when the episode begins: an engine may wait for who is open."""
+        """`open_session` is called at the start: an engine may wait for turns of open sessions."""
         self.conversation = Conversation(renderer)
         self._renderer = renderer
         self.completions: list[Completion] = []
@@ -39,13 +39,13 @@ class PolicyAgent(TurnAgent):
             self._session.expect(coming)
 
     def offer(self, tools: list[dict[str, Any]]) -> None:
-        """See TurnAgent. Tools that are not those of the env's class are bound to the template."""
+        """See TurnAgent. Tools other than those of the env's class need a new template binding."""
         if tools != self._renderer.tools:
             self._renderer = self._renderer.offering(tools)
             self.conversation = Conversation(self._renderer)
 
     async def act(self, messages: list[Message]) -> str:
-        """Sample a turn. Raises ContextFull where there is no room for one token."""
+        """Sample a turn. Raises ContextFull if there is no room for one token."""
         size = sum(len(m["content"]) for m in messages)
         try:
             await beside(size, self.conversation.add_messages, messages, "", self._max_model_len)
@@ -59,11 +59,11 @@ class PolicyAgent(TurnAgent):
         self.completions.append(completion)
         self.cut_off = completion.finish_reason == "length"
         own = self.conversation.add_completion(completion)
-        self.turn = self._renderer.read(own)  # says what is wrong with a call in its own format
+        self.turn = self._renderer.read(own)  # keeps errors of calls in the policy's own format
         return self._renderer.text_form(own)
 
     def record(self, trajectory: Trajectory) -> None:
-        """See Agent. What was to be read next, where the context was full, is left out."""
+        """See Agent. Messages after the last sampled token are left out."""
         cut = any(c.finish_reason == "length" for c in self.completions)
         record_sampled(trajectory, self.conversation.sequences, self.completions, cut=cut)
 
@@ -74,7 +74,7 @@ class PolicyAgent(TurnAgent):
 
 @dataclass(frozen=True, slots=True)
 class PolicyAgents:
-    """Implement AgentFactory: what `agent.use: builtin` means."""
+    """Implement AgentFactory for `agent.use: builtin`."""
 
     engine: Engine
     renderer: Renderer
@@ -87,9 +87,9 @@ class PolicyAgents:
 def record_sampled(
     trajectory: Trajectory, sequences: list[Sequence], completions: list[Completion], *, cut: bool
 ) -> None:
-    """Record what is trained on: each sequence up to the last token that was sampled in it.
+    """Record the data to train on: each sequence up to its last sampled token.
 
-    `cut`: whether one of the turns ended at a limit of ours.
+    `cut`: whether a turn ended at a limit of ours.
     """
     trajectory.sequences = [_as_read(s) for s in sequences if s.num_sampled]
     trajectory.policy_versions = [c.policy_version for c in completions]

@@ -1,4 +1,4 @@
-"""One env and one agent make one trajectory."""
+"""Rollout of one episode: an env and an agent produce a trajectory."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ async def rollout(
     services: Services | None = None,
     weights: RewardConfig | None = None,
 ) -> Trajectory:
-    """Play one episode, and close the agent. `weights` combine the parts of its reward.
+    """Play one episode and close the agent. `weights` combine the parts of its reward.
 
-    A failure of the env (an exception, a missed deadline, a model behind it that does not answer)
-    gives reward None and says why in `error`; bad play never raises. Raise EngineError where the
-    engine fails, EnvError where calls of the env hang again and again, BudgetError.
+    A failure of the env (an exception, a missed deadline, no answer of a model that it asks) gives
+    reward None and a reason in `error`. Bad play never raises. Raises EngineError if the engine
+    fails, EnvError if calls of the env hang repeatedly, BudgetError.
     """
     trajectory = Trajectory(scenario=scenario)
     began = time.monotonic()
@@ -47,9 +47,9 @@ async def rollout(
         await episode.finish()
     except DeadlineError as e:
         trajectory.stop_reason, trajectory.error = "timeout", str(e)
-    except (LLMError, AgentError, UsageError) as e:  # of these, the chat template's refusal
+    except (LLMError, AgentError, UsageError) as e:  # such as a refusal of the chat template
         trajectory.stop_reason, trajectory.error = "error", str(e)
-    except ArtError:  # the engine or the budget, not this episode; the env's own never come here
+    except ArtError:  # of the engine or the budget; the env's own errors have other types
         raise
     except Exception as e:
         trajectory.stop_reason, trajectory.error = "error", blame(e, env_class)
@@ -58,7 +58,7 @@ async def rollout(
         agent.close()
         if episode is not None:
             await _close(episode, trajectory)
-    agent.record(trajectory)  # score() saw it too, unless it was never reached
+    agent.record(trajectory)  # again, in case score() was not reached
     trajectory.error = trajectory.error and storable(trajectory.error)
     trajectory.crash = trajectory.crash and storable(trajectory.crash)
     trajectory.logs = [storable(text) for text in trajectory.logs]
@@ -68,17 +68,17 @@ async def rollout(
 
 
 def play(env: Env, answer: Callable[[], str]) -> list[Message]:
-    """Return the messages of a whole episode in which `answer` gives each assistant turn.
+    """Return the messages of a whole episode, with `answer` as the assistant.
 
-    For demonstrations. Raise what the env raises.
+    For demonstrations. Raises the env's exceptions.
     """
     return play_episode(env, answer).messages
 
 
 def play_episode(env: Env, answer: Callable[[], str]) -> Trajectory:
-    """Return a whole episode in which `answer` gives each assistant turn, with its reward.
+    """Return a whole episode with its reward, with `answer` as the assistant.
 
-    For tests. Raise what the env raises.
+    For tests. Raises the env's exceptions.
     """
     trajectory = Trajectory(scenario=env.scenario)
 
@@ -104,5 +104,5 @@ async def _close(episode: Episode, trajectory: Trajectory) -> None:
         await episode.close()
     except EnvError:
         raise
-    except Exception as e:  # the reward stands; the trajectory says what went wrong
+    except Exception as e:  # keep the reward and report the error
         trajectory.error = trajectory.error or f"close() failed: {e!r}"

@@ -1,4 +1,4 @@
-"""The time of a run's first start, which chat templates are given for the whole run."""
+"""The time of a run's first start, which its chat templates use throughout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints: a folder that appears by one atomic rename, or not at all, with checksums in it."""
+"""Checkpoints: folders that appear complete by one atomic rename, with checksums of their files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from art_cli.system.checksums import SUMS, damage, write_sums
 from art_cli.system.files import read_object
 from art_cli.system.untrusted import wrong_field
 
-if TYPE_CHECKING:  # both need torch; to find a checkpoint does not
+if TYPE_CHECKING:  # both import torch, which is not needed to find a checkpoint
     from art_cli.models.policy import Policy
     from art_cli.training.trainers.base import Trainer
 
@@ -30,25 +30,25 @@ PROGRESS = {
     int | float | None: ("val_reward",),
     int | None: ("microbatch_tokens",),
 }
-TO_TRAIN_ON = ("optimizer.pt", "progress.json")  # of no use to who only loads the weights
+TO_TRAIN_ON = ("optimizer.pt", "progress.json")  # needed for training, not to load the weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """The state of a run at a checkpoint, beside weights and optimizer."""
+    """The state of a run at a checkpoint, apart from weights and optimizer."""
 
     step: int = 0  # finished steps
-    cursor: int = 0  # scenarios taken from the stream
-    val_reward: float | None = None  # of the evaluation at this step, where there was one
-    microbatch_tokens: int | None = None  # where memory ran out with the config's
-    # What the sampler of scenarios has learned, and what of it was taken ahead. None: nothing.
+    cursor: int = 0  # number of scenarios taken from the stream
+    val_reward: float | None = None  # of the evaluation at this step, if there was one
+    microbatch_tokens: int | None = None  # the reduced value, if memory ran out with the config's
+    # State of the scenario sampler, including scenarios drawn ahead. None: nothing to store.
     curriculum: dict[str, Any] | None = None
 
 
 def save_checkpoint(
     run: RunDir, policy: Policy, trainer: Trainer | None, progress: Progress
 ) -> Path:
-    """Write `checkpoints/<step>/`. Raises TrainerError where the disk refuses; nothing is lost."""
+    """Write `checkpoints/<step>/`. Raises TrainerError on failure; older ones are untouched."""
     target = run.checkpoint(progress.step)
 
     def write(folder: Path) -> None:
@@ -56,7 +56,7 @@ def save_checkpoint(
         if trainer is not None:
             trainer.save(folder / "optimizer.pt")
         noted = asdict(progress)
-        if progress.curriculum is None:  # the bytes are then those of a run without
+        if progress.curriculum is None:  # keeps the file as without a curriculum
             del noted["curriculum"]
         (folder / "progress.json").write_text(json.dumps(noted) + "\n")
 
@@ -65,7 +65,7 @@ def save_checkpoint(
 
 
 def read_progress(folder: Path) -> Progress:
-    """Return what `save_checkpoint` noted. Raise CheckpointError where the file is damaged."""
+    """Return the Progress in a checkpoint. Raises CheckpointError if the file is damaged."""
     if wrong := damage(folder, lambda name: name == "progress.json"):
         raise CheckpointError(
             f"{folder} is damaged: {wrong}. Put the file back, or move the folder out of "
@@ -73,7 +73,7 @@ def read_progress(folder: Path) -> Progress:
         )
     try:
         row = read_object(folder / "progress.json", {})
-        noted = Progress(**row)  # TypeError: a field too many
+        noted = Progress(**row)  # TypeError: unknown field
         if wrong := wrong_field(asdict(noted), PROGRESS):
             raise ValueError(f"its {wrong} is of another type")
     except (OSError, ValueError, TypeError) as e:
@@ -86,32 +86,32 @@ def read_progress(folder: Path) -> Progress:
 
 
 def best_checkpoint(run: RunDir) -> int | None:
-    """Return the step with the highest validation reward; the earliest of equals."""
+    """Return the step with the highest validation reward, the earliest if several are equal."""
     rewards = {s: read_progress(run.checkpoint(s)).val_reward for s in run.checkpoint_steps()}
     known = {s: r for s, r in rewards.items() if r is not None}
     return max(known, key=lambda s: (known[s], -s)) if known else None
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the files of a checkpoint that others load: weights, their config, the tokenizer.
+    """Return the files of a checkpoint for other programs: weights, their config, the tokenizer.
 
-    A hidden file has no checksum, and may be a link to a file of the user's own.
+    Hidden files are excluded: they have no checksum, and may be links to a user's files.
     """
     names = (p.name for p in folder.iterdir() if p.is_file() and not p.name.startswith("."))
     return [folder / name for name in sorted(names) if name not in (*TO_TRAIN_ON, SUMS)]
 
 
 def check_weights(folder: Path, remedy: str) -> None:
-    """Raise CheckpointError, which ends with `remedy`, where the weights are damaged."""
+    """Raise CheckpointError, whose text ends with `remedy`, if the weights are damaged."""
     if wrong := damage(folder, lambda name: name not in TO_TRAIN_ON):
         raise CheckpointError(f"{folder} is damaged: {wrong}. {remedy}")
 
 
 def resume_step(run: RunDir, from_step: int | None) -> int:
-    """Return the step to go on after: `from_step`, or that of the newest checkpoint, or 0.
+    """Return the step to resume from: `from_step`, else that of the newest checkpoint, else 0.
 
-    Raise UsageError where that step has no checkpoint, and CheckpointError, which names the newest
-    whole one before it, where its checkpoint is damaged.
+    Raises UsageError if that step has no checkpoint. Raises CheckpointError if it is damaged; the
+    text names the newest intact checkpoint before it.
     """
     steps = [0, *(s for s in run.checkpoint_steps() if s > 0)]
     step = steps[-1] if from_step is None else from_step
@@ -130,16 +130,16 @@ def resume_step(run: RunDir, from_step: int | None) -> int:
 
 
 def forget_after(run: RunDir, step: int) -> None:
-    """Remove the checkpoints after `step`, the newest first: a kill must not leave a gap."""
+    """Remove the checkpoints after `step`, newest first, so that a kill leaves no gap."""
     for later in reversed(run.checkpoint_steps()):
         if later > step:
             remove_folder(run.checkpoint(later))
 
 
 def find_checkpoint(run: RunDir, which: str) -> int:
-    """Return the step that `best`, `last` or a number names.
+    """Return the step for `best`, `last` or a number.
 
-    Raises UsageError with what there is.
+    Raises UsageError that lists the checkpoints.
     """
     steps = run.checkpoint_steps()
     if which == "best" and (best := best_checkpoint(run)) is not None:
@@ -149,7 +149,7 @@ def find_checkpoint(run: RunDir, which: str) -> int:
     if which.isdecimal() and int(which) in steps:
         return int(which)
     if not steps:
-        raise UsageError(f"{run.root} has no checkpoint yet; art run goes on with it: --resume")
+        raise UsageError(f"{run.root} has no checkpoint yet; continue it with art run --resume")
     there = ", ".join(map(str, steps))
     raise UsageError(
         f"{run.root} has no checkpoint {which!r}; expected best, last or one of: {there}"
@@ -157,7 +157,7 @@ def find_checkpoint(run: RunDir, which: str) -> int:
 
 
 def prune(run: RunDir, keep: int) -> None:
-    """Remove all but the newest `keep`, the best, and step 0, which all are compared with."""
+    """Remove all checkpoints but the newest `keep`, the best, and step 0, which is the baseline."""
     steps = run.checkpoint_steps()
     spared = {*steps[-keep:], best_checkpoint(run), 0}
     for step in steps:
@@ -172,12 +172,12 @@ def write_folder(
     written: Callable[[Path], None] = lambda _: None,
     remedy: str = "make room and go on with --resume",
 ) -> None:
-    """Let `write` fill a folder and put it in place whole.
+    """Let `write` fill a temporary folder, then rename it to `target`.
 
-    `written` is called with the folder, complete and with its checksums, before it is in its place.
+    `written` is called with the complete folder and its checksums before the rename.
 
-    Raises TrainerError, which ends with `remedy`, where that fails; what was at `target` before is
-    then untouched.
+    Raises TrainerError, whose text ends with `remedy`, on failure. An existing `target` is then
+    unchanged.
     """
     folder = target.parent / f".writing-{target.name}"
     try:
@@ -196,16 +196,16 @@ def write_folder(
             _sync(target.parent)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-    except (OSError, RuntimeError, SafetensorError) as e:  # torch: a full disk is the second
+    except (OSError, RuntimeError, SafetensorError) as e:  # RuntimeError: torch on a full disk
         raise TrainerError(
             f"could not write {target}: {e}. What was saved before is untouched; {remedy}"
         ) from e
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder, renamed first: a kill in the middle must not leave half of one.
+    """Remove a folder. It is renamed first, so that a kill cannot leave half of it in place.
 
-    Of a link only the link is removed.
+    If it is a link, only the link is removed.
     """
     if folder.is_symlink():
         return folder.unlink()
@@ -216,7 +216,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def remove_leftovers(target: Path) -> None:
-    """Remove what a process that was killed was writing or removing in place of `target`."""
+    """Remove temporary folders that a killed process left for `target`."""
     for kind in ("writing", "removed"):
         leftover = target.with_name(f".{kind}-{target.name}")
         if leftover.is_dir():
@@ -224,7 +224,7 @@ def remove_leftovers(target: Path) -> None:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove what a process that was killed was writing or removing."""
+    """Remove temporary folders that a killed process left."""
     for leftover in (*folder.glob(".writing-*"), *folder.glob(".removed-*")):
         shutil.rmtree(leftover)
 

@@ -1,4 +1,4 @@
-"""Every path that a run writes, and nothing else knows them. A kill at any instant loses nothing.
+"""All paths in a run directory, which only this module knows. A kill at any time loses nothing.
 
     runs/<project>/<name>/
       config.yaml  made-with.jsonl  metrics.jsonl  status.json  costs*.jsonl  run.lock
@@ -6,8 +6,8 @@
       deployments/<target>-<name>/   report.html   trackers/   wandb/   tensorboard/
       evaluations/  judgements/  logs/  smoke.json  stand-in/  cloud.json  shipped/  exit.json
 
-Whole files appear by one atomic rename; metrics.jsonl grows line by line, and a torn last line is
-ignored by every reader and removed by `truncate_metrics`.
+Whole files appear by one atomic rename. metrics.jsonl grows line by line. All readers ignore an
+incomplete last line, and `truncate_metrics` removes it.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from art_cli.types import Split, TrajectoryGroup
 State = Literal["new", "running", "done", "failed", "interrupted", "killed"]
 
 RUNS = "*/*/metrics.jsonl"
-MOST_CALLS = 2_000_000  # of models, whose costs are noted a line each
-LOCK_PATIENCE = 0.5  # seconds; `art runs` tests a lock by taking it for an instant
+MOST_CALLS = 2_000_000  # calls of models, whose costs have one line each
+LOCK_PATIENCE = 0.5  # seconds; `art runs` takes a lock briefly to test it
 
 
 class RunDir:
@@ -49,24 +49,24 @@ class RunDir:
         self.root = root
         self.config = root / "config.yaml"
         self.metrics, self.status = root / "metrics.jsonl", root / "status.json"
-        self.made_with = root / "made-with.jsonl"  # versions, code, files: a line a start
+        self.made_with = root / "made-with.jsonl"  # versions, code, files: one line per start
         self.lock_file = root / "run.lock"
         self.trajectories, self.checkpoints = root / "trajectories", root / "checkpoints"
-        self.logs = root / "logs"  # what the run, vLLM and further training processes print
-        self.base = root / "base"  # a model that the run made itself
-        self.smoke = root / "smoke.json"  # it is a smoke run; what it showed
-        self.stand_in = root / "stand-in"  # the small model that a smoke run has for its base
-        self.costs = root / "costs.jsonl"  # spent on the judge; no resume takes a line of it back
+        self.logs = root / "logs"  # output of the run, vLLM and further training processes
+        self.base = root / "base"  # a model that the run created itself
+        self.smoke = root / "smoke.json"  # marks a smoke run; has its results
+        self.stand_in = root / "stand-in"  # the small model that replaces the base in a smoke run
+        self.costs = root / "costs.jsonl"  # cost of the judge; never truncated by a resume
         self.llm_costs, self.agent_costs = (root / f"costs-{w}.jsonl" for w in ("llm", "agent"))
         self.growing = (self.metrics, self.costs, self.llm_costs, self.agent_costs)  # by lines
-        self.cloud = root / "cloud.json"  # it goes on elsewhere: where
-        self.shipped = root / "shipped"  # what was sent there beside the user's code
-        self.report = root / "report.html"  # the page of the run, once it is done
-        self.exit = root / "exit.json"  # of a run on a cluster: how it ended
+        self.cloud = root / "cloud.json"  # where the run continues on a cluster
+        self.shipped = root / "shipped"  # files sent to the cluster besides the user's code
+        self.report = root / "report.html"  # the page of the finished run
+        self.exit = root / "exit.json"  # how a run on a cluster ended
 
     @classmethod
     def create(cls, root: Path) -> RunDir:
-        """Make the directory of a new run. Raises UsageError where there is a run already."""
+        """Create the directory of a new run. Raises UsageError if it has a run already."""
         run = cls(root)
         run.check_new()
         for folder in (run.trajectories, run.checkpoints):
@@ -75,9 +75,9 @@ class RunDir:
 
     @classmethod
     def replace_smoke(cls, root: Path) -> RunDir:
-        """Return an empty directory for a smoke run, in place of the one before.
+        """Return an empty directory for a smoke run, replacing an earlier smoke run.
 
-        Raises UsageError where a run of another kind is there, PreflightError where one goes on.
+        Raises UsageError if another kind of run is there, PreflightError if a smoke run is active.
         """
         run = cls(root)
         if run.smoke.exists():
@@ -85,7 +85,7 @@ class RunDir:
                 shutil.rmtree(root)
         elif run.is_begun():
             raise UsageError(
-                f"{root} holds a run that is no smoke run, so it is not replaced; give this one "
+                f"{root} holds a run that is not a smoke run, so it is not replaced; give this one "
                 "another name: name=NEW_NAME"
             )
         files.make_folder(root)
@@ -93,7 +93,7 @@ class RunDir:
         return run
 
     def check_new(self) -> None:
-        """Raise UsageError where there is a run already, PreflightError where it goes on."""
+        """Raise UsageError if the directory has a run, PreflightError if that run is active."""
         if not self.is_begun():
             return
         self.check_free()
@@ -108,34 +108,34 @@ class RunDir:
         )
 
     def check_free(self) -> None:
-        """Raise PreflightError where a live process holds the run."""
+        """Raise PreflightError if a live process holds the run."""
         if self.is_locked():
             raise self._in_use()
 
     def told(self) -> str:
-        """Return in words how far the run is: `done, step 150 of 150`."""
+        """Return the progress of the run as text: `done, step 150 of 150`."""
         status = self.read_status()
         how_far = f", step {status.step} of {status.steps}" if status else ""
         return f"{self.state()}{how_far}"
 
     def remove(self) -> None:
-        """Remove the run, from one instant to the next. Raises PreflightError where it goes on."""
+        """Remove the run atomically. Raises PreflightError if it is active."""
         with self.lock():
             doomed = self.root.parent / ".removed" / f"{self.root.name}-{secrets.token_hex(4)}"
             files.make_folder(doomed.parent)
-            self.root.rename(doomed)  # a kill while files are removed leaves no half of a run
+            self.root.rename(doomed)  # a kill during the removal leaves no partial run
         shutil.rmtree(doomed.parent, ignore_errors=True)
 
     def is_begun(self) -> bool:
-        """True if there is anything to lose: a start that failed at once leaves only a config."""
+        """Return whether there is anything to lose. A start that failed early leaves a config."""
         has_metrics = self.metrics.exists() and self.metrics.stat().st_size > 0
         return has_metrics or self.base.exists() or bool(self.checkpoint_steps())
 
     @classmethod
     def open(cls, root: Path) -> RunDir:
-        """Return the directory of a run that exists. Raises UsageError otherwise."""
+        """Return the directory of an existing run. Raises UsageError if it has no run."""
         run = cls(root)
-        if os.path.exists(run.config):  # also where the path is too long for one
+        if os.path.exists(run.config):  # False if the path is too long
             return run
         within = root.glob("**/metrics.jsonl") if os.path.isdir(root) else ()
         others = sorted({str(p.parent) for p in (*within, *root.parent.glob("*/metrics.jsonl"))})
@@ -148,19 +148,19 @@ class RunDir:
         return self.checkpoints / str(step)
 
     def evaluation(self, split: Split) -> Path:
-        """Return where `art eval` keeps its last result."""
+        """Return the file of the last result of `art eval`."""
         return self.root / "evaluations" / f"{split}.json"
 
     def attempts(self, key: str) -> Path:
-        """Return where `art eval` keeps the episodes of one candidate, line by line."""
+        """Return the file in which `art eval` stores the episodes of a candidate, one per line."""
         return self.root / "evaluations" / "attempts" / f"{key}.jsonl"
 
     def judgements(self, judge: str) -> Path:
-        """Return where `art judge rescore` keeps what a judge said."""
+        """Return the file in which `art judge rescore` stores a judge's answers."""
         return self.root / "judgements" / (re.sub(r"[^A-Za-z0-9._-]+", "-", judge) + ".jsonl")
 
     def deployments(self) -> list[Path]:
-        """Return the folders of all deployments, ended ones too."""
+        """Return the folders of all deployments, including ended ones."""
         return sorted((self.root / "deployments").glob("*"))
 
     def deployment(self, target: str, name: str) -> Path:
@@ -172,25 +172,25 @@ class RunDir:
         return self.root / "deployments" / f"{target}-{name.replace('/', '--')}"
 
     def id(self) -> str:
-        """Return what trackers call the run: made once, and the same after a resume."""
+        """Return the run's id for trackers. It is created once and survives a resume."""
         file = self.root / "run.id"
         if not file.exists():
             files.atomic_write(file, f"{self.root.name}-{secrets.token_hex(4)}")
         return files.read_small(file).strip()
 
     def checkpoint_steps(self) -> list[int]:
-        """Return the steps that have a checkpoint, ascending. Half-made ones have other names."""
+        """Return the steps that have a complete checkpoint, ascending."""
         return sorted(int(p.name) for p in self.checkpoints.glob("*") if p.name.isdecimal())
 
     def trajectory_file(self, step: int, split: Split) -> Path:
-        """Return where the trajectories of a step and split are."""
+        """Return the file of the trajectories of a step and split."""
         return self.trajectories / f"{split}-{step:06d}.jsonl.gz"
 
     # -- one process at a time -------------------------------------------------------------
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the run. Raises PreflightError where another live process does."""
+        """Hold the run's lock. Raises PreflightError if another live process holds it."""
         with hold(self.lock_file, LOCK_PATIENCE, self._in_use) as fd:
             holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}
             try:
@@ -202,7 +202,7 @@ class RunDir:
 
     def _in_use(self) -> PreflightError:
         holder: dict[str, Any] = {}
-        with suppress(OSError, ValueError):  # it is being written at this instant
+        with suppress(OSError, ValueError):  # another process is writing it
             holder = files.read_object(self.lock_file, {int: ("pid",), str: ("host", "since")})
         pid, host = holder.get("pid", "?"), holder.get("host", "?")
         return PreflightError(
@@ -217,7 +217,7 @@ class RunDir:
     # -- status ----------------------------------------------------------------------------
 
     def write_status(self, state: WrittenState, step: int, steps: int, message: str = "") -> None:
-        """Say how far the run is. `step` is the last finished one."""
+        """Write the progress of the run. `step` is the last finished one."""
         told = mask_keys(message)
         status = Status(
             state=state, step=step, steps=steps, pid=os.getpid(), updated=_now(), message=told
@@ -225,31 +225,31 @@ class RunDir:
         files.atomic_write(self.status, files.json_line(asdict(status)))
 
     def read_status(self) -> Status | None:
-        """The last status of the run; None before it wrote one that can be read."""
+        """Return the last status of the run; None if there is none that can be read."""
         try:
             return parse_status(self.status)
         except (OSError, ValueError):
             return None
 
     def state(self) -> State:
-        """Return the state of the run; `killed` where it says `running` but no process holds it."""
+        """Return the state of the run: `killed` if it says `running` but holds no lock."""
         status = self.read_status()
         if self.is_locked():
             return "running"
         if status is None:
             return "new"
         if status.state == "running" and self.cloud.exists() and not self.exit.exists():
-            return "running"  # on a cluster, as far as is known here
+            return "running"  # on a cluster, as far as this machine knows
         return "killed" if status.state == "running" else status.state
 
     # -- on a cluster ----------------------------------------------------------------------
 
     def write_exit(self, code: int) -> None:
-        """Say how a run on a cluster ended."""
+        """Write the exit code of a run on a cluster."""
         files.atomic_write(self.exit, files.json_line({"code": code, "at": _now()}))
 
     def read_exit(self) -> int | None:
-        """The exit code of a run on a cluster; None where it has not ended, or nobody knows."""
+        """Return the exit code of a run on a cluster; None if it has not ended or is unknown."""
         try:
             return files.read_object(self.exit, {int: ("code",)})["code"]
         except (OSError, ValueError):
@@ -258,13 +258,13 @@ class RunDir:
     # -- trajectories ----------------------------------------------------------------------
 
     def write_trajectories(self, step: int, split: Split, groups: list[TrajectoryGroup]) -> Path:
-        """Write all that was sampled in a step, and return the file."""
+        """Write the trajectories of a step. Return the file."""
         path = self.trajectory_file(step, split)
         write_rows(path, step, split, groups)
         return path
 
     def read_trajectories(self, step: int, split: Split) -> list[dict[str, Any]]:
-        """Return the rows of `write_trajectories`. Raises UsageError where that step has none."""
+        """Return the rows of `write_trajectories`. Raises UsageError if the step has none."""
         path = self.trajectory_file(step, split)
         if not path.exists():
             steps = self.trajectory_steps(split)
@@ -280,7 +280,7 @@ class RunDir:
     # -- metrics ---------------------------------------------------------------------------
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """Return all lines of metrics.jsonl that can be read; `damaged` names the others."""
+        """Return all readable lines of metrics.jsonl; `damaged` lists the others."""
         return files.read_lines(self.metrics, check_metrics)[0]
 
     def damaged(self) -> list[str]:
@@ -294,9 +294,9 @@ class RunDir:
         return [*costs, *damaged_status(self.status)]
 
     def truncate_metrics(self, step: int) -> None:
-        """Forget all that came after `step`, so that a resumed run says everything once.
+        """Remove the metrics and trajectories after `step`, which a resumed run writes again.
 
-        Also removes what a killed process left: a torn line, temporary files.
+        Also removes leftovers of a killed process: an incomplete line, temporary files.
         """
         if self.metrics.exists():
             rows, _ = files.read_lines(self.metrics, check_metrics, sys.maxsize)
@@ -310,12 +310,12 @@ class RunDir:
 
 
 def step_of(row: dict[str, Any]) -> int:
-    """Return the step that a row of metrics.jsonl is of."""
+    """Return the step of a row of metrics.jsonl."""
     return row.get("training_step", 0)
 
 
 def _step_of(path: Path, split: str = r"\w+") -> int | None:
-    """Return None for a file that no run has written: a copy of someone's."""
+    """Return the step in a file's name; None for a file that no run has written."""
     found = re.fullmatch(rf"{split}-(\d+)\.jsonl\.gz", path.name)
     return int(found[1]) if found else None
 

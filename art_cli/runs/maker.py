@@ -1,7 +1,7 @@
-"""The mark by which a run directory is known to be this account's.
+"""The mark that shows that a run directory belongs to this account.
 
-A run directory is yours if its config.yaml is as `art run` of your account on this machine wrote
-it. `art run` leaves a mark beside it, which nobody can make without the key in your state folder.
+A run directory is yours if its config.yaml is unchanged since `art run` of your account on this
+machine wrote it. `art run` writes a mark beside it, which requires the key in your state folder.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from art_cli.errors import PreflightError
 from art_cli.runs.directory import RunDir
 from art_cli.system.files import LARGEST, atomic_write, make_folder, read_text
 
-MARK = ".made-by"  # hidden: no copy of a run from a cluster brings the mark of another account
+MARK = ".made-by"  # hidden, so that copies of runs from a cluster do not include a foreign mark
 KEY_BYTES = 32
 
 
 def write_config(run: RunDir, text: str) -> None:
-    """Write config.yaml and the mark beside it. Raise ArtError."""
+    """Write config.yaml and its mark. Raises ArtError."""
     atomic_write(run.config, text)
     mark_own(run)
 
 
 def mark_own(run: RunDir) -> None:
-    """Leave the mark. Raise ArtError. An account that can keep no key leaves none."""
+    """Write the mark, unless the account has no place for its key. Raises ArtError."""
     if mark := _mark(run):
         atomic_write(run.root / MARK, f"{mark}\n")
 
 
 def is_own(run: RunDir) -> bool:
-    """Return whether this account has written the run's config.yaml on this machine."""
+    """Return whether this account wrote the run's config.yaml on this machine."""
     mark = _mark(run)
     with contextlib.suppress(OSError, ValueError):
         there = read_text(run.root / MARK, 2 * KEY_BYTES + 1).strip()
@@ -43,13 +43,13 @@ def is_own(run: RunDir) -> bool:
 
 
 def holds_run(run: RunDir) -> bool:
-    """Return whether there is more of a run than a config."""
+    """Return whether the directory has any file of a run besides the config."""
     made = (run.metrics, run.status, run.made_with, run.trajectories, run.checkpoints)
     return any(map(os.path.lexists, made))
 
 
 def _mark(run: RunDir) -> str | None:
-    """Return the mark of the config.yaml that is there now."""
+    """Return the mark for the current config.yaml."""
     key = _key()
     with contextlib.suppress(OSError, ValueError):
         text = read_text(run.config, LARGEST)
@@ -58,7 +58,7 @@ def _mark(run: RunDir) -> str | None:
 
 
 def _key() -> bytes | None:
-    """Return the account's key, which is made at its first use; None where it cannot be kept."""
+    """Return the account's key, created at its first use; None if it cannot be stored."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     file = Path(state) / "art" / "run-key"
     made = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
@@ -68,7 +68,7 @@ def _key() -> bytes | None:
             try:
                 with open(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as new:
                     new.write(secrets.token_bytes(KEY_BYTES))
-                with contextlib.suppress(FileExistsError):  # of two that make one, the first stays
+                with contextlib.suppress(FileExistsError):  # the first of two created stays
                     os.link(made, file)
             finally:
                 made.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""Checkpoints of other runs that play the other seats of a game: found, checked, and noted.
+"""Checkpoints of other runs as opponents in a game: found, checked and recorded.
 
-A run notes which step `best` or `last` was when it began, and what the weights were. So it goes on
-against the same opponent, or not at all.
+A run records the step that `best` or `last` meant at its start, and a digest of the weights. So it
+resumes against the same opponent or fails.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from art_cli.system.untrusted import wrong_field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedPolicy:
-    """A checkpoint that is whole, and how its run loaded it."""
+    """An intact checkpoint, and the model section that its run loaded it with."""
 
     key: str  # the setting that names it
     run: RunDir
     step: int
-    model: ModelConfig  # `base` is where its base is, or the checkpoint, if that is all weights
-    weights: str  # a digest of their checksums, and of how they are loaded
+    model: ModelConfig  # `base` is its base model, or the checkpoint if that has all weights
+    weights: str  # a digest of the weights' checksums and of `model`
 
     @classmethod
     def open(cls, key: str, who: SavedPolicyConfig, step: int | None = None) -> SavedPolicy:
-        """Find what `who` names, or that `step` of its run.
+        """Find the checkpoint that `who` names, or that of `step` in its run.
 
-        Raises UsageError where there is no such run or step, or `best` and `last` may still change;
-        CheckpointError where files are damaged. Each begins with the key.
+        Raises UsageError if the run or step does not exist, or `best` and `last` may still change,
+        CheckpointError if files are damaged. Each error begins with the key.
         """
         try:
             run = RunDir.open(Path(who.checkpoint).absolute())
@@ -68,7 +68,7 @@ class SavedPolicy:
 
     @property
     def folder(self) -> Path:
-        """The checkpoint's."""
+        """The checkpoint's folder."""
         return self.run.checkpoint(self.step)
 
 
@@ -76,28 +76,27 @@ SavedPolicies = dict[SavedPolicyConfig, SavedPolicy]
 
 
 def saved_opponents(cfg: OpponentsConfig | None, run: RunDir | None) -> SavedPolicies:
-    """Return the checkpoints that play, as `saved_opponent` does."""
+    """Return the opponents' checkpoints, as in `saved_opponent`."""
     return {who: saved_opponent(key, who, run) for key, who in opponents_saved(cfg).items()}
 
 
 def saved_opponent(key: str, who: SavedPolicyConfig, run: RunDir | None) -> SavedPolicy:
-    """Return a checkpoint that plays: one that the run has noted, as it was then.
+    """Return the checkpoint of an opponent, at the step that the run has recorded, if any.
 
-    Raises UsageError and CheckpointError as `SavedPolicy.open` does, and UsageError where it has
-    other weights now.
+    Raises like `SavedPolicy.open`, and UsageError if its weights have changed since.
     """
     before = _noted(run).get(_words(who)) if run else None
     saved = SavedPolicy.open(key, who, before and before["step"])
     if before and saved.weights != before["weights"]:
         raise UsageError(
-            f"{key}: {saved.folder} is not what the run was started against: its weights are "
-            "others now. Put them back, or begin the run anew: --overwrite"
+            f"{key}: {saved.folder} is not what the run was started against: its weights "
+            "have changed. Put them back, or start the run over: --overwrite"
         )
     return saved
 
 
 def note_opponents(run: RunDir, saved: SavedPolicies) -> None:
-    """Write down which checkpoints play, and what they are."""
+    """Record the opponents' checkpoints and their weights in the run."""
     if saved:
         rows = {_words(w): {"step": s.step, "weights": s.weights} for w, s in saved.items()}
         atomic_write(_file(run), json_line(rows))

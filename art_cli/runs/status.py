@@ -1,4 +1,4 @@
-"""status.json: how far a run is, by its own word."""
+"""status.json: the state and progress that a run reports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from art_cli.runs.stored_fields import is_count
 from art_cli.system.files import read_object
 
 WrittenState = Literal["running", "done", "failed", "interrupted"]
-FIELDS = {str: ("state", "updated", "message"), int: ("step", "steps", "pid")}  # by their type
+FIELDS = {str: ("state", "updated", "message"), int: ("step", "steps", "pid")}  # by type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,22 +22,22 @@ class Status:
     steps: int
     pid: int
     updated: str  # ISO 8601, UTC
-    message: str  # why it stopped, for the states failed and interrupted
+    message: str  # the reason, if failed or interrupted
 
 
 def parse_status(file: Path) -> Status:
-    """Return what a status.json says. Raise OSError; ValueError, which says what is wrong."""
+    """Parse a status.json. Raises OSError, or ValueError that says what is wrong."""
     row = read_object(file, FIELDS)
     status = Status(**{field.name: row[field.name] for field in fields(Status)})
     if status.state not in get_args(WrittenState):
-        raise ValueError("its state is none that a run has")
+        raise ValueError("its state is unknown")
     if not is_count(status.step) or not is_count(status.steps):
-        raise ValueError("its step is no step")
+        raise ValueError("its step is not a count")
     return status
 
 
 def damaged_status(file: Path) -> list[str]:
-    """Return what is wrong with a status.json; nothing where there is none."""
+    """Return the damage to a status.json; [] if it is intact or missing."""
     try:
         parse_status(file)
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""The types of the fields in a run's files, checked as they are read.
+"""The types of the fields in a run's files, checked when they are read.
 
-A field that is missing stays missing: older runs lack some. One that is of another type, or a
-number that nothing can be computed with, is removed and named.
+A missing field stays missing: older runs lack some. A field of another type, or a number that is
+not finite, is removed and named.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Any
 
 from art_cli.system.untrusted import UntrustedValueError, is_number
 
-Spec = Callable[[Any], bool] | dict[str, "Spec"] | list["Spec"]  # a value, an object, a list of it
+Spec = Callable[[Any], bool] | dict[str, "Spec"] | list["Spec"]  # of a value, an object, a list
 
-MOST_STEPS = 10**9  # of a run, groups, tokens or whatever else is counted
-MOST_TOKENS = 2**32  # ids
+MOST_STEPS = 10**9  # limit of a run's counts: steps, groups, tokens and others
+MOST_TOKENS = 2**32  # limit of token ids
 WRONG = object()
 
 
 def is_count(value: Any) -> bool:
-    """Return whether it is a number of something that a run counts: steps, groups, tokens."""
+    """Return whether a value is a count, for example of steps, groups or tokens."""
     return type(value) is int and 0 <= value < MOST_STEPS
 
 
@@ -48,7 +48,7 @@ def _is_object(value: Any) -> bool:
 
 
 def _are_arguments(value: Any) -> bool:
-    return isinstance(value, dict | str)  # a call that nobody could read has its text
+    return isinstance(value, dict | str)  # a malformed call has its text
 
 
 def _are_ids(value: Any) -> bool:
@@ -60,7 +60,7 @@ def _are_flags(value: Any) -> bool:
 
 
 def _are_logprobs(value: Any) -> bool:
-    return _are(value, {float, int, type(None)})  # null: it was no finite number
+    return _are(value, {float, int, type(None)})  # null: it was not finite
 
 
 def _are(value: Any, types: set[type]) -> bool:
@@ -122,7 +122,7 @@ JUDGEMENT: dict[str, Spec] = {
 
 
 def check_episode(row: dict[str, Any]) -> list[str]:
-    """Remove from the row of a trajectory what is wrong, and name it."""
+    """Remove invalid fields from the row of a trajectory. Return their names."""
     wrong = _wrong_of(row, EPISODE)
     metrics = row.get("metrics")
     if isinstance(metrics, dict):
@@ -131,22 +131,22 @@ def check_episode(row: dict[str, Any]) -> list[str]:
 
 
 def check_judgement(row: dict[str, Any]) -> list[str]:
-    """Remove from what another judge said of a group what is wrong, and name it."""
+    """Remove invalid fields from a judgement of a group. Return their names."""
     return _wrong_of(row, JUDGEMENT)
 
 
 def check_metrics(row: dict[str, Any]) -> list[str]:
-    """Remove from a line of metrics.jsonl what is no number, and name it.
+    """Remove values that are not numbers from a line of metrics.jsonl. Return their names.
 
-    Raises UntrustedValueError where its step is none.
+    Raises UntrustedValueError if its step is invalid.
     """
     if not is_count(row.get("training_step", 0)):
-        raise UntrustedValueError("its training_step is no step")
+        raise UntrustedValueError("its training_step is not a count")
     return _wrong_numbers(row, "")
 
 
 def _wrong_numbers(row: dict[str, Any], place: str) -> list[str]:
-    """Remove what is no number. What is not finite stays: it says something of a run."""
+    """Remove values that are not numbers, but not infinity and NaN, which are informative."""
     names = [
         name
         for name, value in row.items()
@@ -158,7 +158,7 @@ def _wrong_numbers(row: dict[str, Any], place: str) -> list[str]:
 
 
 def _is_endless(value: float) -> bool:
-    return value - value != 0.0  # infinity, or no number
+    return value - value != 0.0  # infinity or NaN
 
 
 def _wrong_of(row: dict[str, Any], spec: dict[str, Spec]) -> list[str]:
@@ -168,7 +168,7 @@ def _wrong_of(row: dict[str, Any], spec: dict[str, Spec]) -> list[str]:
 
 
 def _kept(value: Any, spec: Spec, place: str, wrong: list[str]) -> Any:
-    """Return the value without what is wrong in it; WRONG where nothing is left."""
+    """Return the value without its invalid parts; WRONG if nothing is left."""
     if isinstance(spec, list) and isinstance(value, list):
         parts = [_kept(v, spec[0], f"{place}[{n}]", wrong) for n, v in enumerate(value)]
         value[:] = [part for part in parts if part is not WRONG]

@@ -1,4 +1,4 @@
-"""A trajectory as one row of a file, and what is read from such rows."""
+"""Trajectories as rows of a file: writing, reading, and functions of such rows."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from art_cli.system.files import Damage, atomic_write, json_line, lines_of, open
 from art_cli.terminal.text import masked
 from art_cli.types import Sequence, Split, Trajectory, TrajectoryGroup
 
-MOST_EPISODES = 50_000  # of a step and split
+MOST_EPISODES = 50_000  # per step and split
 
 
 def write_rows(path: Path, step: int, split: Split, groups: list[TrajectoryGroup]) -> None:
-    """Write one object a trajectory, compressed; the same trajectories give the same bytes.
+    """Write one compressed line per trajectory. Equal trajectories give equal bytes.
 
-    `pandas.read_json(path, lines=True)` and duckdb's `read_json` read the file as it is.
+    `pandas.read_json(path, lines=True)` and duckdb's `read_json` can read the file.
     """
     lines = [
         json_line(_row(step, split, num_group, num_sibling, trajectory))
@@ -34,7 +34,7 @@ def write_rows(path: Path, step: int, split: Split, groups: list[TrajectoryGroup
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Return what `write_rows` wrote. Raise ArtError, with file:line, where it is damaged."""
+    """Return the rows of a file of `write_rows`. Raises ArtError, with file:line, on damage."""
     rows, damage = read_good_rows(path)
     if damage:
         raise ArtError(damage)
@@ -42,9 +42,9 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def read_good_rows(path: Path, *, tokens: bool = True) -> tuple[list[dict[str, Any]], str]:
-    """Return what can be read, and what of it is damaged, a line each: "" if nothing.
+    """Return the readable rows, and the damage as text with one line each: "" if there is none.
 
-    Without `tokens`, the sequences of a row are there and empty: a third of the time.
+    Without `tokens`, the sequences in a row are empty, which takes a third of the time.
     """
     rows: list[dict[str, Any]] = []
     damage, number = Damage(path), 0
@@ -60,17 +60,17 @@ def read_good_rows(path: Path, *, tokens: bool = True) -> tuple[list[dict[str, A
 
 
 def _without_tokens(line: bytes) -> Any:
-    """Parse a line but for what is in its sequences, where these end it, as `_row` has it."""
+    """Parse a line with empty sequences, if they are its last key, as `_row` writes it."""
     begin, _, rest = line.rpartition(b'"sequences": [')
     if rest.startswith((b"{", b"]}")) and b'}], "' not in rest:
-        with suppress(ValueError):  # that was another key of this name
+        with suppress(ValueError):  # another key had this name
             row = json.loads(begin + b'"sequences": []}')
             return row | {"sequences": [{}] * rest.count(b'"ids": ')}
     return json.loads(line)
 
 
 def grouped(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Return the rows of a trajectory file, group by group."""
+    """Return the rows of a trajectory file, grouped."""
     groups: dict[int, list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(row["group"], []).append(row)
@@ -78,41 +78,41 @@ def grouped(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 
 def reward_width(group: list[dict[str, Any]]) -> float:
-    """Return the gap between a group's best and worst reward: how much it teaches."""
+    """Return the gap between a group's best and worst reward."""
     rewards = [row["reward"] for row in group if row["reward"] is not None]
     return max(rewards) - min(rewards) if rewards else 0.0
 
 
 def can_be_judged(row: dict[str, Any]) -> bool:
-    """Return whether a trajectory can be compared with its siblings: it was played to its end."""
+    """Return whether an episode was played to its end, so that a judge can compare it."""
     return row.get("stop_reason") not in ("error", "timeout")
 
 
 def reward_parts_of(row: dict[str, Any]) -> dict[str, Any]:
-    """Return what a reward is made of, as RewardParts names it: only what there is."""
+    """Return the parts of a reward that have a value, with the names in RewardParts."""
     return row.get("reward_parts") or {}  # damaged rows may lack it
 
 
 def _row(step: int, split: Split, group: int, index: int, t: Trajectory) -> dict[str, Any]:
-    """Return a trajectory as one flat object, its texts without keys.
+    """Return a trajectory as a flat object, with masked keys in its texts.
 
-    Durations stay out: the same run gives the same bytes.
+    Durations are excluded, so that equal runs give equal bytes.
     """
-    # Ids stay as they are: a key that the model read or wrote is in them.
+    # Token ids are unchanged, even if a key that the model read or wrote is in them.
     return mask_keys_in(_texts(step, split, group, index, t)) | {
         "sequences": [_sequence(s, bool(t.turn_advantages)) for s in t.sequences]
     }
 
 
 def _given(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return those that have a value: 0.0 is one, None, False and "" are none."""
+    """Return the fields that have a value: 0.0 is a value; None, False and "" are not."""
     return {k: v for k, v in fields.items() if v is not None and v is not False and v != ""}
 
 
 def _sequence(s: Sequence, has_turns: bool) -> dict[str, Any]:
     found: dict[str, Any] = {"ids": s.ids, "mask": s.mask, "engine_logprobs": s.engine_logprobs}
     if has_turns:
-        found["begins"] = s.begins  # where each of its turns does
+        found["begins"] = s.begins  # the index at which each turn begins
     if s.constrained:
         found["constrained"] = mask_keys_in([asdict(c) for c in s.constrained])
     return found
@@ -129,7 +129,7 @@ def _texts(step: int, split: Split, group: int, index: int, t: Trajectory) -> di
         "scenario": t.scenario.data,
         "reward": t.reward,
         "reward_parts": _given(asdict(t.reward_parts)),
-        "advantage": t.advantage,  # None: nothing was learned from it
+        "advantage": t.advantage,  # None: not trained on
         **({"turn_advantages": t.turn_advantages} if t.turn_advantages else {}),
         "metrics": t.metrics,
         "stop_reason": t.stop_reason,

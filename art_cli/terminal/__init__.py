@@ -1,1 +1,1 @@
-"""All that is printed: no key in it, nothing that a terminal obeys."""
+"""All printed output: without keys, and without sequences that a terminal obeys."""

@@ -1,4 +1,4 @@
-"""The console that all tables and progress go through."""
+"""The rich console for all tables and progress."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from rich.text import Text
 
 from art_cli.terminal.text import masked, visible
 
-WIDE = 10_000  # columns of a file or a pipe: nothing there has to be cut or wrapped
+WIDE = 10_000  # columns of a file or a pipe, so that nothing is cut or wrapped
 
 
 class Screen(Console):
-    """A console of rich that obeys nothing in the texts which it is given.
+    """A rich console that shows control sequences in given texts instead of obeying them.
 
-    Markup, emoji codes and escape sequences in them are text; its own styles and movements stay.
-    It is as wide as it takes where it is no terminal.
+    Markup, emoji codes and escape sequences in texts are shown literally. The console's own styles
+    and cursor movements work. If it is not a terminal, its width is practically unlimited.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -30,21 +30,21 @@ class Screen(Console):
             self.width = WIDE
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Make a Text of the string, in which all can be seen, before its width is measured."""
+        """Convert a string to a Text with visible characters only, before its width is measured."""
         return super().render_str(visible(masked(text)), **options)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Render; what comes as a Text of someone's own is made visible here."""
+        """Render; also make characters visible in a Text that the caller constructed."""
         for segment in super().render(renderable, options):
             text = segment.text if segment.control else visible(masked(segment.text))
-            if self.encoding != "utf-8":  # what it has no sign for is shown as one that it has
+            if self.encoding != "utf-8":  # unsupported characters become "?"
                 text = text.encode(self.encoding, "replace").decode(self.encoding)
             yield segment if text == segment.text else segment._replace(text=text)
 
     def hang(self, label: str, text: Text, indent: int, style: str = "dim") -> None:
-        """Print a text beside its label, its lines under each other. Nothing is cut."""
+        """Print a text beside its label, with aligned lines. Nothing is cut."""
         lines = text.wrap(self, max(self.width - indent, 10), overflow="fold")
         for num, line in enumerate(lines or [Text()]):
             line.rstrip()
@@ -52,7 +52,7 @@ class Screen(Console):
             self.print(Text.assemble((head, style), line), no_wrap=True, crop=False)
 
     def wrap(self, line: str, style: str = "") -> None:
-        """Print a line; what does not fit stands below it, further in. Nothing is cut."""
+        """Print a line. The part that does not fit goes below, indented. Nothing is cut."""
         lead = len(line) - len(line.lstrip())
         words = Text(visible(masked(line.lstrip())), style)
         parts = words.wrap(self, max(self.width - lead - 2, 10), overflow="fold")
@@ -62,7 +62,7 @@ class Screen(Console):
             self.print(Text.assemble(margin, part), no_wrap=True, crop=False)
 
     def show(self, table: Table) -> None:
-        """Print a table of texts; with one cell a line where it is wider than the terminal."""
+        """Print a table, or one cell per line if it is wider than the terminal."""
         whole = Measurement.get(self, self.options.update(width=WIDE), table).maximum
         if whole <= self.width:
             return self.print(table)

@@ -10,8 +10,8 @@ from torch import Tensor
 
 
 def unpacked(bits: Tensor, size: int) -> Tensor:
-    """Return which of `size` tokens are allowed [R, size], given a bit for each [R, W] int32."""
-    if bits.device.type == "cpu":  # in a fraction of the time
+    """Unpack masks [R, W] int32, one bit per token, to booleans [R, size]."""
+    if bits.device.type == "cpu":  # much faster
         data = bits.contiguous().view(torch.uint8).numpy()
         each = np.unpackbits(data, axis=1, bitorder="little")
         return torch.from_numpy(each).view(torch.bool)[:, :size]
@@ -21,18 +21,18 @@ def unpacked(bits: Tensor, size: int) -> Tensor:
 
 
 def has(bits: Tensor, ids: Tensor) -> Tensor:
-    """Return whether each of these tokens [R] is allowed by its mask [R, W]."""
+    """Return whether the mask [R, W] of each row allows the row's token [R]."""
     words = bits.gather(1, (ids // 32)[:, None])[:, 0]
     return (words >> (ids % 32).int() & 1).bool()
 
 
 def is_forced(bits: Tensor) -> Tensor:
-    """Return where a single token is allowed [R]."""
+    """Return the rows [R] in which only one token is allowed."""
     return _counts(bits) == 1
 
 
 def _counts(bits: Tensor) -> Tensor:
-    """Return how many tokens are allowed [R]."""
+    """Return the number of allowed tokens per row [R]."""
     x = bits.view(torch.uint8)
     x = (x & 0x55) + (x >> 1 & 0x55)
     x = (x & 0x33) + (x >> 2 & 0x33)
@@ -41,18 +41,18 @@ def _counts(bits: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """The tokens allowed at some of a list of predictions: those that a grammar made."""
+    """The allowed tokens at those of a list of predictions that a grammar constrained."""
 
-    which: Tensor  # [K] of the predictions, ascending
-    mask: Tensor  # [K] the row of each in `bits`
-    bits: Tensor  # [U, W] int32, each mask once
+    which: Tensor  # [K] indices of the predictions, ascending
+    mask: Tensor  # [K] each one's row in `bits`
+    bits: Tensor  # [U, W] int32, the distinct masks
 
     def to(self, device: torch.device) -> Allowed:
-        """Return it on a device."""
+        """Return a copy on a device."""
         return Allowed(self.which.to(device), self.mask.to(device), self.bits.to(device))
 
     def restrict(self, logits: Tensor, rows: slice) -> None:
-        """Put -inf where a token is not allowed in logits [S, V] of these rows of the list."""
+        """Set disallowed tokens to -inf in logits [S, V], which are the predictions `rows`."""
         ends = torch.tensor([rows.start, rows.stop], device=self.which.device)
         first, last = torch.searchsorted(self.which, ends).tolist()
         if first == last:

@@ -1,4 +1,4 @@
-"""The grammar of tool calls: an existing tool, and arguments that meet its schema."""
+"""The grammar of tool calls: an existing tool with arguments that match its schema."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from art_cli.chat.tool_formats.format import ARGUMENTS as FORMAT_ARGUMENTS
 from art_cli.chat.tool_formats.format import KEY, NUMBER, VALUE, Pairs, Surroundings
 from art_cli.errors import ConstraintError
 
-ARGUMENTS = re.compile(r'\{\s*"zkeyz":\s*"zvaluez",\s*"znumz":\s*17\s*\}')  # those of CALL
-PLACES = re.compile(f"({re.escape(NUMBER)}|{CALL_ID.pattern})")  # that each call fills differently
+ARGUMENTS = re.compile(r'\{\s*"zkeyz":\s*"zvaluez",\s*"znumz":\s*17\s*\}')  # the arguments of CALL
+PLACES = re.compile(f"({re.escape(NUMBER)}|{CALL_ID.pattern})")  # parts that differ between calls
 ID, COUNT = "/[A-Za-z0-9]{9}/", "/[0-9]{1,3}/"
-IDENTIFIER = "/[A-Za-z_][A-Za-z0-9_]{0,63}/"  # a key that no schema names
+IDENTIFIER = "/[A-Za-z_][A-Za-z0-9_]{0,63}/"  # an argument that no schema names
 BARE_KEY = r"/[A-Za-z0-9_$@.\/-]{1,64}/"  # of a nested object, for Gemma
-SINGLE_QUOTED = r"/'([^'\\\r\n\x00]|\\[\\'n])*'/"  # a text of Python
+SINGLE_QUOTED = r"/'([^'\\\r\n\x00]|\\[\\'n])*'/"  # a Python string
 EDGES = r" & ~/\n(?s:.*)/ & ~/(?s:.*)\n/"  # no line break at either end of a text
 PYTHON_WORDS = {"boolean": '"True" | "False"', "null": '"None"'}
 SCALARS = {"integer", "number", "boolean", "null"}
@@ -29,23 +29,23 @@ DEFINITIONS = ("$defs", "definitions")
 
 @dataclass(slots=True)
 class CallGrammar:
-    """The grammar of the tool calls of a turn, in the format of one model."""
+    """The grammar of a turn's tool calls in the format of one model."""
 
     capabilities: TemplateCapabilities
     terminals: Terminals
     stop_ids: frozenset[int]
-    tools: dict[str, Schema]  # the parameters of each, which the library supports
-    parallel: bool  # whether a turn may hold several calls
-    rules: dict[str, str] = field(default_factory=dict)  # the name of each, by its body
+    tools: dict[str, Schema]  # the schema of each one's arguments, which the library supports
+    parallel: bool  # whether a turn may contain several calls
+    rules: dict[str, str] = field(default_factory=dict)  # names of rules by their bodies
 
     def whole(self) -> str:
-        """Return the grammar of whole calls, with the marks before the first and after the last."""
+        """Return the grammar of whole calls, including the text before and after them."""
         if self.capabilities.output_format.format.begin.startswith("{"):
             return self._objects()
         return " | ".join(self._turn(way, way.before) for way in self._ways())
 
     def behind(self, name: str | None) -> str:
-        """Return the grammar of what follows the opening of a call to this tool, or to any."""
+        """Return the grammar that follows the opening of a call to the tool `name`, or to any."""
         own, *others = self._ways()
         if name is None:
             return self._turn(own, "")
@@ -57,9 +57,9 @@ class CallGrammar:
         return "".join(f"{name}{body}\n" for body, name in self.rules.items())
 
     def _ways(self) -> list[Surroundings]:
-        """Return the ways to write calls: the table's, and the chat template's if it differs.
+        """Return the ways to write calls: that of the table, and the template's if different.
 
-        Templates differ in white space and in the tags of a section, and some write an id.
+        Templates differ in white space and in section tags, and some write call ids.
         """
         own = self.capabilities.output_format.format.surroundings
         one, two = (self.capabilities.written_call(num) or "" for num in (1, 2))
@@ -86,7 +86,7 @@ class CallGrammar:
         return None if text[place:end].strip() != closing else (begin, end)
 
     def _objects(self) -> str:
-        """Return the grammar of calls that are bare JSON objects, as an answer is.
+        """Return the grammar of calls that are bare JSON objects, like an answer.
 
         The library can tell a call from an answer only if both are written with %json.
         """
@@ -140,19 +140,19 @@ class CallGrammar:
         return " ".join(filter(None, parts))
 
     def _rule(self, body: str, options: str = "") -> str:
-        """Return the name of the rule with this body."""
+        """Return the name of the rule with this body. Creates it if necessary."""
         return self.rules.setdefault(f"{options}: {body}", f"c{len(self.rules)}")
 
     def _json(self, schema: Any, root: Schema) -> str:
-        """Return the rule of a JSON value; `root` holds the definitions that `schema` refers to."""
+        """Return a rule for a JSON value; `root` has the definitions that `schema` refers to."""
         if isinstance(schema, dict):
             schema = {**{k: root[k] for k in DEFINITIONS if k in root}, **schema}
         return self._rule(f"%json {checked_schema(schema, of_arguments=True)}")
 
-    # ------------------------------------------------------------------ arguments one by one
+    # ------------------------------------------------------------------ separate arguments
 
     def _arguments(self, name: str) -> str:
-        """Return the rule of the arguments of a call to this tool."""
+        """Return the rule for the arguments of a call to the tool `name`."""
         schema = _of_object(self.tools[name])
         if self._pairs is None:
             return self._json(schema, {})
@@ -174,7 +174,7 @@ class CallGrammar:
         return self._rule(first)
 
     def _pair(self, key: str, schema: Any, root: Schema) -> str:
-        """Return the grammar of one argument. `key` may be IDENTIFIER, a terminal."""
+        """Return the grammar of one argument. `key` is its name, or IDENTIFIER for any name."""
         pairs = self._pairs
         assert pairs
         kinds = kinds_of(schema, root)
@@ -202,7 +202,7 @@ class CallGrammar:
         return key if key == IDENTIFIER else self.terminals.literal(key)
 
     def _python(self, schema: Any, root: Schema, kinds: set[str]) -> str:
-        """Return the rule of a Python literal: JSON, True, False, None or single-quoted text."""
+        """Return a rule for a Python literal: JSON, True, False, None or single-quoted text."""
         ways = [self._json(schema, root)]
         ways += [
             words for kind, words in PYTHON_WORDS.items() if kind in kinds and _is_plain(schema)
@@ -214,10 +214,10 @@ class CallGrammar:
         return self._rule(" | ".join(ways))
 
     def _written_text(self, key: str, schema: Any, root: Schema, null: bool) -> str:
-        """Return the grammar of an argument whose value is text without quotes.
+        """Return the grammar of an argument whose value is unquoted text.
 
-        `null` adds the word null to an enumeration. Line breaks around the text, where the format
-        has them, are both written or both left out.
+        `null` adds the word null to an enumeration. If the format has line breaks around the text,
+        both are written or neither.
         """
         assert self._pairs
         before, _, after = self._pairs.text.partition(VALUE)
@@ -234,7 +234,7 @@ class CallGrammar:
         return f"{self._text(opening)} {self._key(key)} {self._text(opened)} {value} {behind}"
 
     def _closed(self, schema: Any, choices: list[str], closing: str, also: str = "") -> str:
-        """Return the grammar of a text and its end, `closing`; `also` restricts the text."""
+        """Return the grammar of a text that ends with `closing`; `also` restricts the text."""
         if choices:
             ways = " | ".join(self.terminals.literal(choice + closing) for choice in choices)
             return f"({ways})"
@@ -271,7 +271,7 @@ def _of_object(schema: Schema) -> Schema:
 
 
 def _is_plain(schema: Any) -> bool:
-    """Return whether a schema restricts nothing but the type of a value."""
+    """Return whether a schema restricts only the type of a value."""
     return isinstance(schema, dict) and not schema.keys() - {"type", *SILENT}
 
 

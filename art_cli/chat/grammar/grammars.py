@@ -1,7 +1,7 @@
-"""Grammars, compiled for a tokenizer, and the tokens that they allow: by llguidance.
+"""Grammars compiled for a tokenizer, and the tokens that they allow, with llguidance.
 
-A grammar and the tokens that were sampled say exactly which tokens were allowed at each place. So a
-trajectory carries the grammar alone, and whoever needs the masks makes them again.
+A grammar and the sampled tokens determine the allowed tokens at each position. A trajectory stores
+only the grammar, and the masks are recomputed when needed.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 
 COMPILE_TIMEOUT = 20.0  # seconds
 CACHED = 2**28  # bytes of compiled grammars
-COMPILED = 2**17, 256  # bytes of a compiled grammar: at least, and for each of its characters
+COMPILED = 2**17, 256  # estimated bytes of a compiled grammar: minimum, and per character
 AT_ONCE = 2**28  # bytes of masks
-WORD = 32  # tokens in a word of a mask
+WORD = 32  # tokens per int32 of a mask
 
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """A tokenizer as the library needs it: plain values, which ranks can send each other."""
+    """A tokenizer in the form that llguidance needs: plain values that ranks can exchange."""
 
-    tokenizer: str  # as tokenizers writes it; "" where it cannot
+    tokenizer: str  # JSON of the tokenizers library; "" if there is none
     eos: int
-    size: int  # of the model's logits
+    size: int  # size of the logits
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase, size: int) -> Vocabulary:
-        """Return that of a model whose logits have this size."""
+        """Return the vocabulary of a model with `size` logits per position."""
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is None:
             return cls("", 0, size)
@@ -54,10 +54,10 @@ class Vocabulary:
 
 
 class Grammars:
-    """Compiles grammars, each once, and says what they allow. Threads may share it."""
+    """Compiles grammars, each only once, and computes masks. Threads may share an instance."""
 
     def __init__(self, vocabulary: Callable[[], Vocabulary]) -> None:
-        """`vocabulary` is asked for when it is first needed: it takes a moment."""
+        """`vocabulary` is called when it is first needed, because it is slow."""
         self._vocabulary = vocabulary
         self._lock = threading.Lock()
         least, each = COMPILED
@@ -67,23 +67,23 @@ class Grammars:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The tokenizer that the grammars are compiled for."""
+        """The vocabulary that grammars are compiled for."""
         return self._vocabulary()
 
     @cached_property
     def specials(self) -> dict[str, int]:
-        """The tokens that the library takes for special: those that no text can be spelled by.
+        """The tokens that llguidance treats as special, which no text in a grammar can match.
 
-        It goes by more than a tokenizer says of them: <think> is one, whatever it is called there.
+        It includes more than the tokenizer's own special tokens: for example, always <think>.
         """
         added = json.loads(self.vocabulary.tokenizer or "{}").get("added_tokens", [])
         known = [(t["content"], t["id"]) for t in added]
         return {text: id for text, id in known if self._tokenizer.is_special_token(id)}
 
     async def compile(self, grammar: str) -> None:
-        """Make a grammar ready beside the event loop.
+        """Compile a grammar in a thread.
 
-        Raises ConstraintError where it is not supported, or takes too long.
+        Raises ConstraintError if it is not supported, or takes more than COMPILE_TIMEOUT.
         """
         try:
             await call(self._compiled, grammar, seconds=COMPILE_TIMEOUT, what="compiling a grammar")
@@ -93,11 +93,11 @@ class Grammars:
             ) from None
 
     def start(self, grammar: str) -> LLMatcher:
-        """Return what reads a turn under a grammar. Raises ConstraintError."""
+        """Return a matcher that reads a turn under a grammar. Raises ConstraintError."""
         return self._compiled(grammar).deep_copy()
 
     def masks(self, matchers: list[LLMatcher]) -> Tensor:
-        """Return what each allows next [R, W]: a bit a token, in words of 32."""
+        """Return the tokens that each matcher allows next [R, W] int32: one bit per token."""
         bits = torch.zeros(len(matchers), self._words, dtype=torch.int32)
         jobs = list(zip(matchers, range(len(matchers)), strict=True))
         self._executor.unsafe_compute_mask_ptr(
@@ -106,9 +106,9 @@ class Grammars:
         return bits
 
     def replay(self, turns: list[tuple[str, list[int]]]) -> Iterator[Tensor]:
-        """Yield what was allowed at each token of turns [T, W] that a grammar made.
+        """Yield the mask of each token of turns sampled under a grammar, [T, W] int32 per turn.
 
-        Nothing is from the first token on that was not allowed. Raises ConstraintError.
+        After a disallowed token, masks are all zero. Raises ConstraintError.
         """
         most = AT_ONCE // (self._words * 4)
         while turns:
@@ -132,7 +132,7 @@ class Grammars:
 
     @cached_property
     def _tokenizer(self) -> LLTokenizer:
-        """Takes a second where the vocabulary is large."""
+        """The tokenizer for llguidance. Takes a second for a large vocabulary."""
         of = self.vocabulary
         if not of.tokenizer:
             raise ConstraintError(
@@ -150,7 +150,7 @@ class Grammars:
         error = matcher.get_error()
         if not error:
             first = matcher.deep_copy()
-            first.compute_bitmask()  # the first step may be the dearest
+            first.compute_bitmask()  # the first step may be the slowest
             error = first.get_error()
         if error.startswith("NoExtension"):
             raise ConstraintError("no answer can meet the JSON schema")
@@ -160,6 +160,6 @@ class Grammars:
 
 
 def _short(error: str) -> str:
-    """Return what the library says, without its picture of the place."""
+    """Return the first line of the library's error, without its prefix."""
     first = error.strip().splitlines()[0] if error.strip() else "unknown"
     return first.partition("failed to compile JSON schema: ")[2] or first

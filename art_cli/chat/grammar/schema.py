@@ -1,7 +1,7 @@
-"""A client's JSON schema, checked before a library compiles it: it comes from outside.
+"""Checks of a client's untrusted JSON schema before llguidance compiles it.
 
-Compiling costs memory and time in what a schema asks for rather than in its length (a million items
-at least, a multiple of a large prime), so that is counted here first.
+Time and memory to compile depend on numbers in a schema (a million items at least, a multiple of a
+large prime) rather than on its length. So these numbers are added up here first.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from art_cli.chat.tool_formats.arguments import DATA, MAPS
 from art_cli.errors import ConstraintError
 
 MAX_CHARACTERS = 2**18
-MAX_DEPTH = 64  # vLLM takes no more either
-MAX_PROPERTIES = 1000  # of one object: the time grows with their square
-MAX_REPEATED = 20_000  # states that counted items and multiples may make, over the whole schema
-MAX_LENGTH = 10_000  # characters that a text must have at least
+MAX_DEPTH = 64  # the limit of vLLM, too
+MAX_PROPERTIES = 1000  # per object: compile time grows with their square
+MAX_REPEATED = 20_000  # states for counted items and multiples, over the whole schema
+MAX_LENGTH = 10_000  # the largest `minLength`
 COUNTED = ("minItems", "minProperties", "multipleOf")
-# Those that the library knows; the standard has it that others mean nothing.
+# Formats that llguidance knows. By the standard, unknown formats have no effect.
 FORMATS = (
     *("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"),
 )
 DRAFT = re.compile(r"https?://json-schema\.org/draft-0([467])/schema")
 OPEN = {"additionalProperties", "patternProperties", "$ref", "allOf", "anyOf", "oneOf"}
 SILENT = {"title", "description", "default", "examples", "$defs", "definitions", "$schema", "$id"}
-# Of a schema without bounds the library takes 1e999, and integers of a thousand digits.
+# Without bounds, llguidance allows 1e999 and integers of a thousand digits.
 BOUNDS = {"minimum": -(10**18), "maximum": 10**18}
-ANY = "art.any"  # the name of any value among a schema's definitions
+ANY = "art.any"  # the name of the definition that allows any value
 ANY_VALUE: dict[str, Any] = {
     "anyOf": [
         {"type": ["string", "boolean", "null"]},
@@ -37,17 +37,17 @@ ANY_VALUE: dict[str, Any] = {
         {"type": "object", "additionalProperties": {"$ref": f"#/$defs/{ANY}"}},
     ]
 }
-# How JSON is written: as json.dumps does, or without the spaces. Any white space would let a policy
-# that does not know better go on with it for ever.
+# Separators as in json.dumps, or without spaces. If any white space were allowed, an untrained
+# policy could write it without end.
 WRITTEN = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
 
 
 def checked_schema(schema: Any, *, of_arguments: bool = False) -> str:
-    """Return a schema as the library takes it, as JSON. Raise ConstraintError for what it is not.
+    """Return a schema as JSON for llguidance. Raises ConstraintError if it is invalid.
 
-    What the library itself does not know, it says when the schema is compiled. With `of_arguments`,
-    the schema of a tool's arguments is narrowed to values that every reader of calls accepts:
-    an object that lists its properties has no others, and numbers stay within BOUNDS.
+    llguidance reports unsupported keywords later, when it compiles the schema. With `of_arguments`,
+    the schema is narrowed to values that every reader of calls accepts: objects that list
+    properties have no others, and numbers stay within BOUNDS.
     """
     if schema is True:
         schema = {}
@@ -70,7 +70,7 @@ def checked_schema(schema: Any, *, of_arguments: bool = False) -> str:
         raise ConstraintError(
             f"{', '.join(COUNTED)} of the JSON schema add up to more than {MAX_REPEATED}"
         )
-    # The library takes its settings from the schema: they are ours to make, not a client's.
+    # llguidance reads settings from the schema. A client must not set them.
     return json.dumps({"x-guidance": WRITTEN} | known)
 
 
@@ -85,7 +85,7 @@ def _check_depth(schema: Any) -> None:
 
 
 def _checked(schema: Any, counted: list[float], closed: bool) -> Any:
-    """Return a schema without what means nothing; add what it counts to `counted`."""
+    """Return a schema without keywords that have no effect; add its counts to `counted`."""
     if isinstance(schema, list):
         return [_checked(each, counted, closed) for each in schema]
     if not isinstance(schema, dict):
@@ -93,7 +93,7 @@ def _checked(schema: Any, counted: list[float], closed: bool) -> Any:
     made: dict[str, Any] = {}
     for key, value in schema.items():
         if key == "$schema" and isinstance(value, str) and (draft := DRAFT.match(value)):
-            value = f"http://json-schema.org/draft-0{draft[1]}/schema#"  # as the library knows it
+            value = f"http://json-schema.org/draft-0{draft[1]}/schema#"  # as llguidance knows it
         if key == "x-guidance" or (key == "format" and value not in FORMATS):
             continue
         if key in COUNTED and _is_number(value):
@@ -107,14 +107,14 @@ def _checked(schema: Any, counted: list[float], closed: bool) -> Any:
                     "are supported"
                 )
             made[key] = {name: _checked(each, counted, closed) for name, each in value.items()}
-        else:  # a part of allOf says nothing of what the other parts have
+        else:  # the parts of allOf do not know each other's properties
             inside = closed and key != "allOf"
             made[key] = value if key in DATA else _checked(value, counted, inside)
     return _closed(made) if closed else made
 
 
 def _closed(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema without the values that `checked_schema` excludes from arguments."""
+    """Narrow a schema to the values that `checked_schema` allows for arguments."""
     kinds = schema.get("type", [])
     kinds = [kinds] if isinstance(kinds, str) else kinds
     if not schema.keys() - SILENT:

@@ -1,4 +1,4 @@
-"""Terminals of a grammar in the Lark capabilities of llguidance, from plain text."""
+"""Terminals of a grammar in llguidance's dialect of Lark, made from plain text."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ TAG = re.compile(r"</[^<>]+>")
 
 @dataclass(frozen=True, slots=True)
 class Terminals:
-    """Converts text to terminals for one tokenizer; `specials` are those of Grammars."""
+    """Converts text to terminals for one tokenizer; `specials` are those of `Grammars`."""
 
     specials: dict[str, int]
 
     def literal(self, text: str) -> str:
-        """Return a text as terminals, with a terminal of its own for each special token."""
+        """Return a text as terminals. Each special token is a separate terminal."""
         return " ".join(self._part(part) for part in self._parts(text)) or '""'
 
     def loose(self, text: str) -> str:
@@ -27,11 +27,11 @@ class Terminals:
         return " ".join(written) or '""'
 
     def is_special(self, text: str) -> bool:
-        """Return whether a text is a special token. No other terminal matches those."""
+        """Return whether a text is a special token, which only its own terminal matches."""
         return text in self.specials
 
     def free(self, without: Iterable[str], length: str = "*") -> str:
-        """Return the body of a terminal that matches any text without the substrings `without`.
+        """Return the body of a terminal that matches any text without the given substrings.
 
         `length` is a quantifier of a regular expression.
         """

@@ -1,8 +1,7 @@
-"""The grammar of a turn: what a model thinks, then an answer to a schema, or calls of tools.
+"""The grammar of a turn: thinking, then an answer that matches a schema, or tool calls.
 
-It is of the whole turn, its end included, so that every engine samples from the same: the
-constraint begins where the thinking ends, and the end of the turn is allowed where the answer may
-end, and nowhere else.
+It covers the whole turn including its end, so that every engine samples from the same distribution.
+The constraint begins after the thinking, and the turn can end only where the answer is complete.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from art_cli.chat.render import Renderer
 from art_cli.chat.tool_formats.arguments import Schema, kinds_of
 from art_cli.errors import ConstraintError
 
-HEAD = "%llguidance {}\n"  # so begins what is in the library's own capabilities of Lark
+HEAD = "%llguidance {}\n"  # selects llguidance's dialect of Lark
 GAP = r"/\n{0,3}/"  # around the thinking
-HARMONY = (  # what stands around an answer of gpt-oss
+HARMONY = (  # the parts of a gpt-oss turn around an answer
     "<|channel|>analysis<|message|>",
     "<|end|><|start|>assistant",
     "<|channel|>final<|message|>",
@@ -27,18 +26,18 @@ HARMONY = (  # what stands around an answer of gpt-oss
 
 @dataclass(frozen=True, slots=True)
 class _Writer:
-    """Writes what stands around an answer, in the words of one model."""
+    """Writes the parts of a turn around an answer, for one model."""
 
     renderer: Renderer
     terminals: Terminals
 
     def end(self, *ends: str) -> str:
-        """Return what stands for any of these ends of a turn."""
+        """Return a terminal that matches any of these ends of a turn."""
         ids = {self.renderer.encode(end)[0] for end in ends if end}
         return any_of(ids or self.renderer.stop_ids)
 
     def thinking(self, prompt: str) -> tuple[str, str]:
-        """Return what comes before an answer behind this prompt, and the rule that it needs."""
+        """Return the grammar before an answer to this prompt, and the rule that it needs."""
         capabilities = self.renderer.capabilities
         is_harmony = capabilities.output_format.format.turn is not None
         opening, closing = HARMONY[:2] if is_harmony else capabilities.output_format.tags
@@ -54,7 +53,7 @@ class _Writer:
         return ("thought" if begun else f"{GAP} ({self.terminals.literal(opening)} thought)?"), rule
 
     def calls(self, tools: dict[str, Schema], parallel: bool) -> CallGrammar:
-        """Return what writes calls of these tools."""
+        """Return the grammar of calls of these tools."""
         stop_ids = frozenset(self.renderer.stop_ids)
         named = self.renderer.names.schemas(tools)
         return CallGrammar(self.renderer.capabilities, self.terminals, stop_ids, named, parallel)
@@ -69,10 +68,10 @@ def answer_grammar(
     *,
     parallel: bool = True,
 ) -> str:
-    """Return the grammar of a turn behind a prompt whose answer meets a schema.
+    """Return the grammar of a turn after a prompt, whose answer matches a schema.
 
-    It may call `tools` instead, given the parameters of each. `specials` are those of Grammars.
-    Raises ConstraintError.
+    The turn may call one of `tools`, which map names to parameters, instead. `specials` are those
+    of `Grammars`. Raises ConstraintError.
     """
     write, output_format = (
         _Writer(renderer, Terminals(specials)),
@@ -95,7 +94,7 @@ def answer_grammar(
 
 
 def schema_grammar(checked: str) -> str:
-    """Return the grammar of what meets a schema that has been checked, and of nothing around it."""
+    """Return the grammar of JSON that matches a checked schema, without the rest of a turn."""
     return f"{HEAD}start: answer\nanswer: %json {checked}\n"
 
 
@@ -107,7 +106,7 @@ def call_grammar(
     *,
     parallel: bool = True,
 ) -> str:
-    """Return the grammar of what goes on behind the opening of a call of this tool, or of any.
+    """Return the grammar that follows the opening of a call to the tool `name`, or to any.
 
     Raises ConstraintError.
     """

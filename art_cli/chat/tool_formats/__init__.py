@@ -1,1 +1,1 @@
-"""Formats of tool calls: `table.py` has an entry for each, the others read them."""
+"""Formats of tool calls. `table.py` has an entry for each; the other modules read them."""

@@ -1,10 +1,10 @@
-"""The names of a tool's arguments, for a format or an API that cannot hold all of them.
+"""Aliases for arguments whose names a format or an API does not allow.
 
     the schema's             ids[]      $filter    from
     in Python (LFM, Llama)   ids        filter     arg_from
     Anthropic's API          ids        filter     from
 
-The properties of nested objects are renamed only for a format that writes those without quotes.
+Properties of nested objects are renamed only for a format that writes them without quotes.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from art_cli.chat.tool_formats.arguments import DATA, MAPS, SAME, Schema, at, le
 from art_cli.system.aliases import Alphabet, aliases
 from art_cli.system.untrusted import read_json
 
-NAMED = ("properties", "dependentSchemas", "dependentRequired")  # whose keys are properties
-MOST_PUT = 100  # definitions put in the place of a reference: each may hold two of the next
+NAMED = ("properties", "dependentSchemas", "dependentRequired")  # contain names of properties
+MOST_PUT = 100  # replaced references: each definition may contain two of the next
 
 
 class _TooManyError(Exception):
-    """A schema grows beyond measure. Its arguments keep their names."""
+    """A schema grows too large. Its arguments keep their names."""
 
 
 class ArgumentNames:
@@ -31,9 +31,9 @@ class ArgumentNames:
 
     def __init__(self, schema: Any, alphabet: Alphabet | None, *, nested: bool) -> None:
         self._nested = nested
-        self._aliases: dict[str, str] = {}  # by the schema's names
-        self._names: dict[str, str] = {}  # by the aliases
-        self.schema = schema  # as the model is shown it
+        self._aliases: dict[str, str] = {}  # from name to alias
+        self._names: dict[str, str] = {}  # from alias to name
+        self.schema = schema  # in the form that the model sees
         if alphabet is None or not isinstance(schema, Mapping):
             return
         top = dict.fromkeys(_properties_of(schema, schema))
@@ -60,20 +60,20 @@ class ArgumentNames:
         return [f"{alias} for {name}" for name, alias in self._aliases.items()]
 
     def shown(self, schema: Any) -> Any:
-        """Return a schema of these arguments with their aliases."""
+        """Return a schema of these arguments with aliases."""
         self._num_put = 0
         return self._rewritten(schema, schema, True, ()) if self._aliases else schema
 
     def sent(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a call with their aliases."""
+        """Rename the arguments of a call to their aliases."""
         return self._renamed(arguments, [self.schema], self._aliases) if self else arguments
 
     def meant(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a model's call with the schema's names."""
+        """Rename the arguments of a model's call to the schema's names."""
         return self._renamed(arguments, [self.schema], self._names) if self else arguments
 
     def in_json(self, arguments: Any, *, back: bool) -> Any:
-        """Return arguments that a message holds as JSON, or as an object, `sent` or `meant`."""
+        """Rename arguments given as JSON or an object: like `meant` if `back`, else like `sent`."""
         change = self.meant if back else self.sent
         if isinstance(arguments, dict):
             return change(arguments)
@@ -86,7 +86,7 @@ class ArgumentNames:
         return json.dumps(changed, ensure_ascii=False)
 
     def _renamed(self, value: Any, schemas: list[Any], names: Mapping[str, str]) -> Any:
-        """Return a value whose keys have their other names wherever its schemas have the alias."""
+        """Rename the keys of a value where its schemas have that property."""
         here = [part for schema in schemas for part in level(schema, self.schema)]
         if isinstance(value, list):
             items = [s for part in here for s in _items(part)]
@@ -100,13 +100,13 @@ class ArgumentNames:
             if other != key and not any(alias in _named(part) for part in here):
                 other = alias = key
             found[other] = self._renamed(each, [s for p in here for s in _inner(p, alias)], names)
-        return found if len(found) == len(value) else value  # else a value would be lost
+        return found if len(found) == len(value) else value  # otherwise a value would be lost
 
     def _rewritten(self, schema: Any, root: Schema, here: bool, open: tuple[str, ...]) -> Any:
-        """Return a schema with aliases; `here`: its own properties are to be renamed.
+        """Return a schema with aliases. With `here`, its own properties are renamed.
 
-        What a reference to the arguments as a whole names stands in its place: the same definition
-        may describe a nested object. `open` are the references around it.
+        A reference to the arguments as a whole is replaced with its definition, because the same
+        definition may also describe a nested object. `open` are the references around it.
         """
         if isinstance(schema, list):
             return [self._rewritten(each, root, here, open) for each in schema]
@@ -147,7 +147,7 @@ class ArgumentNames:
         return [self._aliases.get(n, n) if isinstance(n, str) else n for n in names]
 
     def _moved(self, ref: str) -> str:
-        """Return a reference through properties that have aliases."""
+        """Return a reference with the aliases of the properties on its path."""
         steps = ref.split("/")
         aliased = {_step(name): alias for name, alias in self._aliases.items()}
         aliased |= {quote(step, safe="~"): alias for step, alias in aliased.items()}
@@ -158,18 +158,18 @@ class ArgumentNames:
 
 
 def _step(name: str) -> str:
-    """Return a name as a step of a JSON pointer."""
+    """Escape a name as a step of a JSON pointer."""
     return name.replace("~", "~0").replace("/", "~1")
 
 
 def _properties_of(schema: Any, root: Schema) -> Iterator[str]:
-    """Yield the names of the properties of a value that a schema describes."""
+    """Yield the names of a value's properties from the schema and those it refers to."""
     for part in level(schema, root):
         yield from _named(part)
 
 
 def _named(schema: Schema) -> Iterator[str]:
-    """Yield the names of properties that a schema itself has."""
+    """Yield the names of properties that occur in a schema itself."""
     found = [schema[key] for key in NAMED if isinstance(schema.get(key), Mapping)]
     lists = [schema.get("required"), *_values(schema.get("dependentRequired"))]
     for names in (*found, *map(_list, lists)):
@@ -177,7 +177,7 @@ def _named(schema: Schema) -> Iterator[str]:
 
 
 def _all(schema: Schema) -> Iterator[Schema]:
-    """Yield a schema and all schemas in it."""
+    """Yield a schema and all schemas nested in it."""
     rest: list[Any] = [schema]
     while rest:
         found = rest.pop()
@@ -190,14 +190,14 @@ def _all(schema: Schema) -> Iterator[Schema]:
 
 
 def _items(schema: Schema) -> Iterator[Any]:
-    """Yield the schemas that an item of a list may have."""
+    """Yield the schemas that describe items of a list."""
     for key in ("items", "prefixItems", "additionalItems", "contains"):
         found = schema.get(key)
         yield from found if isinstance(found, list) else [found]
 
 
 def _inner(schema: Schema, name: str) -> Iterator[Any]:
-    """Yield the schemas that the value of a property has."""
+    """Yield the schemas that describe the value of a property."""
     properties = schema.get("properties")
     if isinstance(properties, Mapping) and name in properties:
         yield properties[name]

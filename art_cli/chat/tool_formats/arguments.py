@@ -1,4 +1,4 @@
-"""Arguments that a format writes as bare text get the types that the tool's JSON schema says."""
+"""Types for arguments that a format writes as bare text, taken from the tool's JSON schema."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from art_cli.system.untrusted import UntrustedValueError, check_json, read_json
 
 Schema = Mapping[str, Any]  # of the parameters of one tool
-DEPTH = 16  # of references in a schema
-WORDS = {"true": True, "false": False, "null": None, "none": None}  # Python's and JSON's
+DEPTH = 16  # maximum depth of references in a schema
+WORDS = {"true": True, "false": False, "null": None, "none": None}  # in Python and in JSON
 MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-DATA = ("enum", "const", "default", "examples", "required")  # keywords whose values are no schemas
+DATA = ("enum", "const", "default", "examples", "required")  # keywords whose values are not schemas
 COMPOSED = ("anyOf", "oneOf", "allOf")
-SAME = (*COMPOSED, "if", "then", "else", "not", "dependentSchemas")  # schemas of the same value
+SAME = (*COMPOSED, "if", "then", "else", "not", "dependentSchemas")  # subschemas for the same value
 
 
 def schemas_by_name(tools: list[Any] | None) -> dict[str, Schema]:
-    """Return the schema of the parameters of each tool."""
+    """Return the parameters' schema of each tool by name."""
     functions = [t.get("function", t) for t in tools or []]
     schemas = {f["name"]: f.get("parameters") for f in functions}
     return {name: s if isinstance(s, Mapping) else {} for name, s in schemas.items()}
@@ -44,7 +44,7 @@ def _readings(text: str) -> Iterator[Any]:
     if (word := stripped.lower()) in WORDS:
         yield WORDS[word]
         return
-    for read in (read_json, ast.literal_eval):  # a template may write what Python prints
+    for read in (read_json, ast.literal_eval):  # a template may write Python's repr
         try:
             value = read(stripped)
             check_json(value)
@@ -94,7 +94,7 @@ def _types(schema: Schema) -> set[str]:
 
 
 def kinds_of(schema: Any, root: Schema) -> set[str]:
-    """Return the JSON types that a value may have; none: nothing is known of it."""
+    """Return the JSON types that a value may have; an empty set means unknown."""
     return _kinds(schema, root, DEPTH)
 
 
@@ -115,12 +115,12 @@ def _kinds(schema: Any, root: Schema, depth: int) -> set[str]:
 
 
 def _list(value: Any) -> list[Any]:
-    """Return a list of a schema: anyone may have written it."""
+    """Return a list of a schema, or [] if an invalid schema has something else."""
     return value if isinstance(value, list) else []
 
 
 def at(reference: str, root: Schema) -> Any:
-    """Return what a reference in a schema names; None: nothing."""
+    """Resolve a reference in a schema; None if its target does not exist."""
     found: Any = root
     for step in reference.removeprefix("#/").split("/"):
         found = found.get(step) if isinstance(found, Mapping) else None
@@ -128,7 +128,7 @@ def at(reference: str, root: Schema) -> Any:
 
 
 def level(schema: Any, root: Schema) -> Iterator[Schema]:
-    """Yield a schema and those in it that describe the same value; `root` holds what they name."""
+    """Yield a schema and those of the same value nested in it or referred to, found in `root`."""
     rest, seen = [schema], set[int]()
     while rest:
         found = rest.pop()

@@ -13,26 +13,26 @@ from art_cli.chat.tool_formats.readers import Reader, Schemas
 from art_cli.chat.turns import MARKERS, Turn, WrittenCall
 from art_cli.types import ToolCall
 
-# What a format's texts leave open: places that a call fills.
-NAME = "%s"  # its name
+# Placeholders in a format's texts.
+NAME = "%s"  # of the tool
 ARGUMENTS = "%a"
-NUMBER = "%n"  # of the call in its turn, from 0
-KEY = "%k"  # of an argument
+NUMBER = "%n"  # index of the call in its turn
+KEY = "%k"  # name of an argument
 VALUE = "%v"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
-    """The tags of a format that writes arguments one by one, rather than as a JSON object."""
+    """The syntax of a format that writes arguments one by one, not as a JSON object."""
 
     text: str  # an argument that is text, with KEY and VALUE
-    other: str = ""  # any other, as JSON, where it is written differently
-    between: str = ""  # two arguments
-    python: bool = False  # values are literals of Python
-    bare: bool = False  # keys stand without tags or quotes, also in nested objects
+    other: str = ""  # an argument of another type, as JSON, if written differently
+    between: str = ""  # separator of two arguments
+    python: bool = False  # values are Python literals
+    bare: bool = False  # keys have no tags or quotes, also in nested objects
 
     def of(self, is_text: bool) -> str:
-        """Return the template of an argument that is text, or of any other."""
+        """Return the syntax of an argument that is text, or of another type."""
         return self.text if is_text else self.other or self.text
 
     def write(self, arguments: dict[str, Any]) -> str:
@@ -49,37 +49,37 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The text around the names and the arguments of the calls in a turn."""
+    """The text around names and arguments of the calls in a turn."""
 
-    before: str  # the first name
+    before: str  # before the first name
     middle: str  # between a name and its arguments
     join: str  # between the arguments of a call and the next name
-    end: str  # behind the last arguments
+    end: str  # after the last arguments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFormat:
-    """One way of writing tool calls."""
+    """One format of tool calls."""
 
     name: str
-    shape: str  # as the model is told it
-    section: re.Pattern[str]  # what holds calls in a turn, and has what `read` gets as `body`
+    shape: str  # as shown to the model
+    section: re.Pattern[str]  # matches a section of calls; its group `body` is given to `read`
     read: Reader
     call: str  # one call, with NAME and ARGUMENTS
     opening: str = ""  # before the first call
-    between: str = ""  # two calls
-    closing: str = ""  # behind the last call
+    between: str = ""  # separator of two calls
+    closing: str = ""  # after the last call
     pairs: Pairs | None = None  # None: the arguments are a JSON object
-    writes: bool = False  # calls that a template cannot write
-    mark: str = ""  # what shows in a prompt that describes the format
-    tags: str = ""  # further special tokens of it, that its shape does not show
-    turn: Callable[[str, str], Turn] | None = None  # reads a whole turn: thinking has no own tags
-    id: re.Pattern[str] | None = None  # of a call, as templates take it
-    serves: str | None = None  # the name of vLLM's parser
+    writes: bool = False  # it can write calls that a template cannot write
+    mark: str = ""  # a text by which a prompt is recognized that describes the format
+    tags: str = ""  # further special tokens of the format that `shape` does not contain
+    turn: Callable[[str, str], Turn] | None = None  # reads a whole turn with its thinking
+    id: re.Pattern[str] | None = None  # call ids that templates accept
+    serves: str | None = None  # name of vLLM's parser
 
     @property
     def names(self) -> Spelling:
-        """The names of tools and arguments that its calls can hold."""
+        """The spelling of names of tools and arguments that calls in this format allow."""
         if self.pairs is None:
             return TEXT
         if self.pairs.python:
@@ -88,19 +88,19 @@ class ToolFormat:
 
     @property
     def begin(self) -> str:
-        """The text of a call up to its arguments, with NAME in the place of the name."""
+        """The text of a call up to its arguments, with NAME as the placeholder of the name."""
         return self.opening + self.call.partition(ARGUMENTS)[0].replace(NUMBER, "0")
 
     @property
     def surroundings(self) -> Surroundings:
-        """The text around names and arguments, from `call` and what surrounds it."""
+        """The text around names and arguments, derived from `call` and the texts around calls."""
         before, _, behind = self.call.partition(NAME)
         middle, _, after = behind.partition(ARGUMENTS)
         join, end = after + self.between + before, after + self.closing
         return Surroundings(self.opening + before, middle, join, end)
 
     def write(self, calls: list[ToolCall]) -> str:
-        """Return the text of calls."""
+        """Write calls in this format."""
         written = self.between.join(self._written(n, c) for n, c in enumerate(calls))
         return self.opening + written + self.closing
 
@@ -114,14 +114,14 @@ class ToolFormat:
                 json.dumps(arguments, ensure_ascii=False),
             )
             if any(marker in text for marker in MARKERS):
-                text = text.replace("<", "\\u003c")  # the same to a reader of JSON
+                text = text.replace("<", "\\u003c")  # equivalent in JSON
         before, _, after = self.call.replace(NUMBER, str(number), 1).partition(ARGUMENTS)
         if "```" in self.closing:
-            text = text.replace("```", r"\x60\x60\x60")  # in a string; it would end the section
+            text = text.replace("```", r"\x60\x60\x60")  # it would end the section
         return before.replace(NAME, name, 1) + text + after
 
     def pieces(self, said: str, schemas: Schemas) -> tuple[str | WrittenCall, ...]:
-        """Return words and calls of what was said, in order."""
+        """Split text into text and calls, in order."""
         found: list[str | WrittenCall] = []
         end = 0
         for match in self.section.finditer(said):
@@ -134,5 +134,5 @@ class ToolFormat:
 
 
 def between(opening: str, closing: str) -> re.Pattern[str]:
-    """Return what stands between two tags; at the end of a turn the second may be missing."""
+    """Match the text between two tags. At the end of a turn, the closing tag may be missing."""
     return re.compile(rf"{opening}(?P<body>.*?)(?:{closing}|\Z)", re.S)

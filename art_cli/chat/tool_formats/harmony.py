@@ -1,4 +1,4 @@
-"""Harmony, of gpt-oss: a turn is messages on channels, and a call is one that is sent to a tool.
+"""Harmony, the format of gpt-oss: a turn is messages on channels, and a call is sent to a tool.
 
 <|channel|>analysis<|message|>I look it up.<|end|><|start|>assistant<|channel|>commentary
 to=functions.get_order <|constrain|>json<|message|>{"order_id": "W42"}<|call|>
@@ -20,7 +20,7 @@ THINKING = re.compile(r"<\|channel\|>\s*analysis")
 
 
 def read_harmony(text: str, shape: str) -> Turn:
-    """Take a turn apart. Text without any channel is what is said."""
+    """Parse a turn. Text outside of channels is normal text."""
     thoughts: list[str] = []
     pieces: list[str | WrittenCall] = []
     place = 0
@@ -40,7 +40,7 @@ def read_harmony(text: str, shape: str) -> Turn:
             pieces.append(body)
         place = end.end()
     rest = text[place:]
-    cut_off = HEAD.search(rest)  # before anything was said
+    cut_off = HEAD.search(rest)  # cut off before any content
     pieces.append(rest[: cut_off.start()] if cut_off else rest)
     kept = tuple(piece for piece in pieces if piece)
     said = "".join(piece if isinstance(piece, str) else piece.text for piece in kept)

@@ -1,11 +1,11 @@
-"""The names of tools and arguments as a model is told them.
+"""Aliases for names of tools and arguments that a format or an API does not allow.
 
     the env's                list-files        cancel.order(ids[])
     in Python (LFM, Llama)   list_files        cancel_order(ids)
     OpenAI's API             list-files        cancel_order(ids)
 
-A name that a format or an API cannot hold has an alias, which the model alone knows: it reads and
-writes the alias, and its calls are given the name.
+Only the model sees an alias: it reads and writes the alias, and its calls are converted to the
+original name.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from art_cli.chat.turns import Turn, WrittenCall
 from art_cli.system.aliases import API_NAMES, Alphabet, aliases
 
 NOT_TEXT = re.compile(r"[^a-zA-Z0-9_.:/@+-]+")
-TEXT_NAME = re.compile(r"(?!functions\.)[\w.:/@+-]{1,128}")  # a prefix of Kimi's and Harmony's own
+TEXT_NAME = re.compile(r"(?!functions\.)[\w.:/@+-]{1,128}")  # Kimi and Harmony use that prefix
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-EMPTY = {"type": "object", "properties": {}}  # the parameters of a function that names none
+EMPTY = {"type": "object", "properties": {}}  # parameters of a function that has none
 
 
 def _is_text(name: str) -> bool:
-    # A tokenizer may normalize what it reads.
+    # A tokenizer may normalize its input.
     return bool(TEXT_NAME.fullmatch(name)) and unicodedata.normalize("NFKC", name) == name
 
 
@@ -43,9 +43,9 @@ PYTHON_ARGUMENTS = replace(PYTHON_NAMES, prefix="arg")
 
 
 def argument_names(allowed: str, longest: int = 128) -> Alphabet:
-    """Return the alphabet of arguments that a pattern matches, as long as no tokenizer alters them.
+    """Return an alphabet for arguments that no tokenizer alters.
 
-    `allowed` is the body of a class of characters.
+    `allowed` is the body of a character class.
     """
     whole = re.compile(rf"[{allowed}]{{1,{longest}}}")
 
@@ -58,23 +58,23 @@ def argument_names(allowed: str, longest: int = 128) -> Alphabet:
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """The names of tools and arguments that a format or an API can hold."""
+    """The names of tools and arguments that a format or an API allows."""
 
     tools: Alphabet
-    arguments: Alphabet | None = None  # None: any
-    nested: bool = False  # whether that is so for the properties of nested objects, too
+    arguments: Alphabet | None = None  # None: any name
+    nested: bool = False  # whether this applies to properties of nested objects, too
 
 
-# Anthropic's API refuses a request with any other argument. It looks at no nested property.
+# Anthropic's API refuses a request with other argument names. It ignores nested properties.
 API = Spelling(API_NAMES, argument_names("a-zA-Z0-9_.-", 64))
 TEXT = Spelling(TEXT_NAMES)  # arguments are JSON
-TAGGED = Spelling(TEXT_NAMES, argument_names(r'^<>"'))  # each in a tag
+TAGGED = Spelling(TEXT_NAMES, argument_names(r'^<>"'))  # each argument in a tag
 BARE = Spelling(TEXT_NAMES, argument_names(r"a-zA-Z0-9_$@./\-", 64), nested=True)
 PYTHON = Spelling(PYTHON_NAMES, PYTHON_ARGUMENTS)
 
 
 class ToolNames:
-    """The aliases of some tools, given as OpenAI's API has them, and of their arguments."""
+    """The aliases of tools, given in the form of OpenAI's API, and of their arguments."""
 
     def __init__(self, tools: Sequence[Any] | None, spelling: Spelling = API) -> None:
         self._tools = tools or ()
@@ -94,11 +94,11 @@ class ToolNames:
         return bool(self._aliases or self._arguments)
 
     def alias(self, name: str) -> str:
-        """Return what the model calls a tool."""
+        """Return the model's name for a tool."""
         return self._aliases.get(name, name)
 
     def name(self, alias: str) -> str:
-        """Return the name of a tool that the model calls so."""
+        """Return the name of the tool with this alias."""
         return self._names.get(alias, alias)
 
     def listed(self) -> list[str]:
@@ -108,7 +108,7 @@ class ToolNames:
         return tools + [f"{self.alias(tool)}({', '.join(a.listed())})" for tool, a in found]
 
     def schemas(self, schemas: Mapping[str, Schema]) -> dict[str, Schema]:
-        """Return schemas of arguments, given by tool, as the model knows tools and arguments."""
+        """Return schemas of arguments by tool, with aliases of tools and arguments."""
         found = self._arguments
         return {
             self.alias(tool): found[tool].shown(schema) if tool in found else schema
@@ -116,11 +116,11 @@ class ToolNames:
         }
 
     def shown(self) -> list[Any]:
-        """Return the tools as the model is shown them."""
+        """Return the tools in the form that the model sees."""
         return [self._shown(tool) for tool in self._tools]
 
     def chosen(self, choice: Any) -> Any:
-        """Return a `tool_choice` of any API with the aliases of the tools that it names."""
+        """Return a `tool_choice` of any API with aliases of the tools."""
         if isinstance(choice, list):
             return [self.chosen(each) for each in choice]
         if not isinstance(choice, dict):
@@ -131,7 +131,7 @@ class ToolNames:
         return found
 
     def sent(self, message: dict[str, Any], *, back: bool = False) -> dict[str, Any]:
-        """Return a message of OpenAI's as the model is sent it, or one of the model's, `back`."""
+        """Rename tools and arguments in an OpenAI message to aliases, or `back` to names."""
         if not self:
             return message
         changed: dict[str, Any] = {}
@@ -144,16 +144,16 @@ class ToolNames:
         return {**message, **changed}
 
     def called(self, alias: str, arguments: str) -> tuple[str, str]:
-        """Return a model's call, its arguments as JSON, by the names that all others know."""
+        """Convert a model's call, with arguments as JSON, to the original names."""
         found = self._called({"name": alias, "arguments": arguments}, back=True)
         return found["name"], found["arguments"]
 
     def spoken(self, turn: Turn) -> Turn:
-        """Return a turn as the model says it."""
+        """Rename tools and arguments in a turn to aliases."""
         return self._renamed(turn, back=False)
 
     def meant(self, turn: Turn) -> Turn:
-        """Return a turn of the model with the names that all others know."""
+        """Rename tools and arguments in a model's turn to the original names."""
         return self._renamed(turn, back=True)
 
     def _other(self, name: Any, back: bool) -> Any:
@@ -171,7 +171,7 @@ class ToolNames:
         function = tool.get("function", tool)
         name = function["name"]
         named = {**function, "name": self.alias(name)}
-        if function.get("parameters") is None:  # legal in OpenAI's API: it takes no arguments
+        if function.get("parameters") is None:  # legal in OpenAI's API: no arguments
             named["parameters"] = EMPTY
         elif name in self._arguments:
             named["parameters"] = self._arguments[name].schema

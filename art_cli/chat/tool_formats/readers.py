@@ -1,7 +1,7 @@
-"""Readers of tool calls between a format's tags: strict, and exact about what is wrong with one.
+"""Strict readers of tool calls between a format's tags, with precise errors.
 
-A reader is made once for each format. It is given the text between the tags, and yields its calls;
-whoever made a mistake gets a sentence that ends with the format's own shape.
+Each format has a reader. It receives the text between the tags and yields the calls. The error of a
+malformed call ends with the format's shape.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from art_cli.types import ToolCall
 Schemas = dict[str, Schema]
 Reader = Callable[[str, str, Schemas], Iterator[WrittenCall]]  # text, shape, the tools' schemas
 ReadArguments = Callable[[str, Schema], dict[str, Any]]  # raises ValueError
-# Of calls and arguments between tags, with the groups that `named_calls` and `tagged` read.
+# Patterns of calls and arguments between tags, with the groups that `named_calls` and `tagged` use.
 QWEN_PARAMETER = (
     r"<parameter=(?P<key>[^>\n]+)>\n?(?P<value>.*?)\n?</parameter>(?=\s*(?:<parameter=|\Z))"
 )
@@ -39,11 +39,11 @@ DSML_PARAMETER = (
     r"(?P<value>.*?)</｜DSML｜parameter>(?=\s*(?:<｜DSML｜parameter |\Z))"
 )
 DECODER = json.JSONDecoder()
-DEEP = (SyntaxError, ValueError, RecursionError, MemoryError)  # that Python's own reader raises
+DEEP = (SyntaxError, ValueError, RecursionError, MemoryError)  # raised by Python's own parser
 
 
 def wrong(text: str, what: str, shape: str, name: str = "") -> WrittenCall:
-    """Return a call that cannot be made."""
+    """Return a call that cannot be made, with its error."""
     why = f"error: the tool call {what}; expected {shape}"
     return WrittenCall(text=text, call=why, name=name)
 
@@ -54,7 +54,7 @@ def wrong(text: str, what: str, shape: str, name: str = "") -> WrittenCall:
 def json_calls(
     name: str = "name", arguments: tuple[str, ...] = ("arguments",), *, one: bool = False
 ) -> Reader:
-    """Make a reader of an object for each call: `one` alone, or a list, or one behind another."""
+    """Make a reader of JSON objects, one per call: only `one`, or a list or sequence of them."""
 
     def read(text: str, shape: str, schemas: Schemas) -> Iterator[WrittenCall]:
         try:
@@ -90,7 +90,7 @@ def json_names(text: str, shape: str, schemas: Schemas) -> Iterator[WrittenCall]
 
 
 def _values(text: str) -> list[tuple[str, Any]]:
-    """Return the objects of a list, or those that follow each other. Raises ValueError."""
+    """Return the objects of a list or of a sequence. Raises ValueError."""
     text = text.strip()
     if text.startswith("["):
         return [(json.dumps(v, ensure_ascii=False), v) for v in read_json(text)] or _none()
@@ -110,7 +110,7 @@ def _none() -> Any:
     raise ValueError("there is no call in it")
 
 
-# ---------------------------------------------------------------------- a name, then its arguments
+# ---------------------------------------------------------------------- name and arguments
 
 
 def named_calls(call: str, arguments: ReadArguments) -> Reader:
@@ -143,7 +143,7 @@ def _named(
 
 
 def json_object(text: str, schema: Schema) -> dict[str, Any]:
-    """Read arguments that are a JSON object; nothing at all is none."""
+    """Parse arguments that are a JSON object. Empty text means no arguments."""
     value = read_json(text) if text.strip() else {}
     if not isinstance(value, dict):
         raise ValueError("the arguments are not an object")
@@ -153,7 +153,7 @@ def json_object(text: str, schema: Schema) -> dict[str, Any]:
 def tagged(parameter: str) -> ReadArguments:
     """Make a reader of arguments that each match a pattern with the groups `key` and `value`.
 
-    Where it has a group `text`, "true" there says that the value is text, "false" that it is JSON.
+    An optional group `text` is "true" if the value is text, and "false" if it is JSON.
     """
     pattern = re.compile(rf"\s*{parameter}\s*", re.S)
 
@@ -183,7 +183,7 @@ def tagged(parameter: str) -> ReadArguments:
 
 
 def python_calls(text: str, shape: str, schemas: Schemas) -> Iterator[WrittenCall]:
-    """Read calls in Python: a list of them, or one a line."""
+    """Read calls in Python syntax: a list of calls, or one per line."""
     try:
         nodes = [statement.value for statement in ast.parse(text.strip()).body]  # type: ignore[attr-defined]
     except (*DEEP, AttributeError) as e:
@@ -201,7 +201,7 @@ def python_calls(text: str, shape: str, schemas: Schemas) -> Iterator[WrittenCal
 
 
 class _JsonWords(ast.NodeTransformer):
-    """Some templates write JSON inside of Python."""
+    """Converts JSON constants: some templates write JSON inside Python."""
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         words = {"true": True, "false": False, "null": None}
@@ -219,7 +219,7 @@ def _python_call(node: ast.AST, shape: str) -> WrittenCall:
         arguments = {k.arg: ast.literal_eval(words.visit(k.value)) for k in node.keywords if k.arg}
         if len(arguments) < len(node.keywords):
             raise ValueError("** is not allowed")
-        arguments = json.loads(json.dumps(arguments))  # a tuple is a list
+        arguments = json.loads(json.dumps(arguments))  # turns tuples into lists
         check_json(arguments)
     except (*DEEP, TypeError) as e:
         return wrong(text, f"has an argument that is no value ({_why(e)})", shape)
@@ -235,14 +235,14 @@ def _why(error: BaseException) -> str:
 # ---------------------------------------------------------------------------------------- Gemma 4
 
 
-PYTHON_WORDS = {"None": "null", "True": "true", "False": "false"}  # that its template writes
+PYTHON_WORDS = {"None": "null", "True": "true", "False": "false"}  # Gemma's template writes them
 GEMMA_TOKEN = re.compile(
     r'<\|"\|>(?P<text>.*?)<\|"\|>|(?P<sign>[{}\[\],:])|(?P<bare>[^{}\[\],:<"]+)', re.S
 )
 
 
 def gemma_object(text: str, schema: Schema) -> dict[str, Any]:
-    """Read arguments that are JSON but for bare keys and texts between Gemma's own quotes."""
+    """Parse arguments that are JSON with bare keys, and text in Gemma's own quotes."""
     parts: list[str] = []
     place = 0
     while place < len(text):

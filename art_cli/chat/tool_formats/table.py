@@ -1,7 +1,8 @@
-"""The formats in which models write tool calls, an entry each.
+"""The table of formats in which models write tool calls.
 
-An entry says how calls are read and written, and the shape that errors show. A model speaks the
-format that reads what its chat template writes; `mark` is in a template that only describes calls.
+An entry says how calls are read and written, and the shape that errors show. A model's format is
+the one that can read calls written by its chat template. If a template only describes calls, it is
+the one whose `mark` the description contains.
 """
 
 from __future__ import annotations
@@ -195,7 +196,7 @@ FORMATS = (
         name="harmony",
         shape="<|channel|>commentary to=functions.NAME <|constrain|>json<|message|><object>"
         "<|call|>",
-        section=re.compile(r"(?!)(?P<body>)"),  # read_harmony reads all of a turn
+        section=re.compile(r"(?!)(?P<body>)"),  # read_harmony reads the whole turn
         read=json_calls(),
         call=f"<|channel|>commentary to=functions.{NAME} <|constrain|>json<|message|>{ARGUMENTS}"
         "<|call|>",

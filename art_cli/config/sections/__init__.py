@@ -1,4 +1,4 @@
-"""The sections of a config: one file each, with the rules that bind it to others beside it.
+"""The sections of a config: one file each, with rules about their combination with others.
 
-Under each key stands what docs/config.md, `art config explain` and the JSON Schema say of it.
+The text under each key appears in docs/config.md, `art config explain` and the JSON Schema.
 """

@@ -1,4 +1,4 @@
-"""The section `agent`: who plays."""
+"""The section `agent`: the player of episodes."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ HOSTED = OnlyWith("agent.use", ("program", "function", "service", FORM))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedConfig:
-    """The calls that are trained on, by the model name that the agent asks for."""
+    """The calls to train on, selected by the model name in the agent's request."""
 
     __pydantic_config__ = FORBID_UNKNOWN
 
     models: Annotated[list[str], Field(min_length=1)]
-    """The names. What the policy answers under any other name is not trained on."""
+    """The model names. The policy's answers to any other name are not trained on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
     """The player: the policy itself, turn by turn, or an agent of yours that calls the policy.
 
-    A program is started once an episode. OPENAI_BASE_URL is the policy, ART_MCP_URL serves the
-    env's tools, ART_SCENARIO_FILE holds the opening, and ART_ANSWER_FILE may get its answer. A
-    service runs already: each episode is posted to it.
+    A program is started for each episode. OPENAI_BASE_URL is the address of the policy, ART_MCP_URL
+    that of the env's tools. ART_SCENARIO_FILE has the opening, and the program may write its answer
+    to ART_ANSWER_FILE. A service is already running and receives each episode as a POST request.
     """
 
     use: Literal["builtin", "program", "function", "service"] | Annotated[str, Plugin("agents")] = (
@@ -49,64 +49,64 @@ class AgentConfig:
     command: Annotated[list[str] | None, PROGRAM] = None
     """The command that starts the program, for example [node, agent.js]."""
     keep: Annotated[bool, PROGRAM] = False
-    """Whether one process plays many episodes, each given to it as a line of JSON. Set it where
-    starting the program is slow."""
+    """Whether one process plays many episodes, each received as a line of JSON. Set it if the
+    program starts slowly."""
     function: Annotated[str | None, FUNCTION] = None
     """The function, as package.module:function or path/to/file.py:function."""
     python: Annotated[str | None, FUNCTION] = None
-    """The Python interpreter of an environment that holds the function's packages. null: it runs in
-    art's own process."""
+    """The Python interpreter of an environment with the function's packages. null: it runs in art's
+    own process."""
     url: Annotated[Url | None, SERVICE] = None
-    """The address that episodes are posted to."""
+    """The URL to which episodes are posted."""
     api_key_env: Annotated[str | None, SERVICE] = None
     """The environment variable that holds the key of the service. null: it needs none."""
     bind: Annotated[Address, SERVICE] = LOOPBACK
     """The address on which the policy is served to the service. Port 0: a free one."""
     public_url: Annotated[Url | None, SERVICE] = None
-    """The address at which the service reaches `bind`: behind a proxy, or from another network."""
+    """The URL at which the service reaches `bind`, if it differs: a proxy, or another network."""
     workdir: Annotated[str, STARTED, Field(min_length=1)] = "fresh"
     """The folder in which the agent starts. fresh: an empty folder and HOME for each episode;
-    inherit: art's own; or a path, which is copied for each episode."""
+    inherit: art's own; or the path of a folder that all episodes share."""
     pass_env: Annotated[list[str], STARTED] = field(default_factory=list)
     """Environment variables that the agent inherits. It gets no others."""
     answer_tool: Annotated[str | None, HOSTED] = None
     """The agent's own tool whose arguments are its answer. null: final_result (and
     final_result_NAME), final_answer and answer, the names that frameworks use."""
     max_calls: Annotated[Count | None, HOSTED] = None
-    """The most calls of the policy in an episode, which ends there. null: ten times the env's
+    """The most calls of the policy in an episode, which then ends. null: ten times the env's
     max_turns."""
     hosted_tools: Annotated[Literal["refuse", "drop"], HOSTED] = "refuse"
-    """What happens to a tool that only OpenAI or Anthropic can run, such as web_search. refuse: the
-    request fails; drop: it is left out."""
+    """How to treat a tool that only OpenAI or Anthropic can run, such as web_search. refuse: the
+    request fails; drop: the tool is left out."""
     sandbox: Annotated[Literal["none", "bwrap", "docker"], STARTED] = "none"
-    """What isolates the agent from this machine."""
+    """The isolation of the agent from this machine."""
     image: Annotated[str | None, OnlyWith("agent.sandbox", ("docker",))] = None
     """The Docker image of the sandbox, for example node:22."""
     models: Annotated[dict[str, Literal["base"] | LLMConfig], HOSTED] = field(default_factory=dict)
-    """Other models that the agent may ask for by name; they are not trained. `NAME: base` is the
-    policy before training, `NAME: {model: openai/gpt-4.1-mini}` is behind an API."""
+    """Other models that the agent may request by name. They are not trained. `NAME: base` is the
+    policy before training, `NAME: {model: openai/gpt-4.1-mini}` is a model behind an API."""
     max_usd: Annotated[Positive | None, HOSTED] = None
-    """The most US dollars that `models` may cost in the whole run, which then stops. null: no
-    limit."""
+    """The most US dollars that `models` may cost in the whole run. At this limit the run stops.
+    null: no limit."""
     train: Annotated[Literal["main", "all"] | TrainedConfig, HOSTED] = "all"
-    """The calls of the policy that are trained on: all, those of the main conversation, or those
-    made under certain names."""
+    """The calls of the policy to train on: all, those of the main conversation, or those made under
+    certain model names."""
     timeout: Annotated[Positive, HOSTED] = 600.0
-    """Seconds that an episode may take."""
+    """The most seconds that an episode may take."""
     concurrency: Annotated[Count, HOSTED] = 16
-    """The most agents at once. Each takes the memory of a process of its own."""
+    """The most agents at once. Each needs the memory of a separate process."""
     on_crash: Annotated[Literal["score", "drop"], HOSTED] = "score"
-    """What becomes of an episode whose agent crashed. score: the env scores what it has done; drop:
-    it is left out, as if the machine had failed."""
+    """How to treat an episode whose agent crashed. score: the env scores what the agent did; drop:
+    the episode is left out, as if the machine had failed."""
 
 
 def models_of(cfg: AgentConfig) -> dict[str, LLMConfig]:
-    """Return the models behind an API, by the names that they answer to."""
+    """Return the models behind an API, by their names for the agent."""
     return {name: m for name, m in cfg.models.items() if isinstance(m, LLMConfig)}
 
 
 def asks_base(cfg: AgentConfig) -> bool:
-    """Return whether the policy's base answers to a name."""
+    """Return whether the agent may request the policy's base model."""
     return "base" in cfg.models.values()
 
 
@@ -123,7 +123,7 @@ def _asks_nobody(models: Any) -> bool:
 
 
 def _untrained(train: Any, models: Any) -> bool:
-    """Return whether what is to be trained is answered by another model."""
+    """Return whether a model name to train on belongs to another model."""
     return isinstance(train, dict) and bool(set(train.get("models") or ()) & set(models or ()))
 
 

@@ -1,4 +1,4 @@
-"""The section `backend`: where the run happens."""
+"""The section `backend`: the machine on which the run happens."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ RENTED = OnlyWith("backend.use", ("skypilot",), "remove it, or write skypilot")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendConfig:
-    """The place of the run: this machine, or one that SkyPilot rents (extra `cloud`).
+    """The machine of the run: this one, or one that SkyPilot rents (extra `cloud`).
 
-    `resources`, `envs`, `setup` and `storage` are SkyPilot's own words, checked by SkyPilot when a
-    cloud command runs. `resources: {use_spot: true}` makes a managed job, which goes on by itself
-    elsewhere when its machine is taken away.
+    `resources`, `envs`, `setup` and `storage` are settings of SkyPilot, checked by SkyPilot when a
+    cloud command runs. `resources: {use_spot: true}` makes a managed job, which continues on
+    another machine when its own is taken away.
     """
 
     use: Literal["local", "skypilot"] = "local"
@@ -27,21 +27,21 @@ class BackendConfig:
     cluster: Annotated[Name | None, RENTED] = None
     """The cluster's name. null: art-PROJECT."""
     resources: Annotated[dict[str, Any], RENTED] = field(default_factory=dict)
-    """What SkyPilot rents, for example {accelerators: "H100:1"}."""
+    """The resources that SkyPilot rents, for example {accelerators: "H100:1"}."""
     num_nodes: Annotated[Count, RENTED] = 1
-    """Machines of the cluster."""
+    """The number of machines in the cluster."""
     autostop_minutes: Annotated[Count | None, RENTED] = 30
     """Minutes without work after which the cluster stops. null: it bills until you stop it."""
     workdir: Annotated[str | None, RENTED] = "."
-    """The folder that is copied to the cluster, without what .gitignore names. null: none."""
+    """The folder to copy to the cluster, except files in .gitignore. null: none."""
     envs: Annotated[dict[str, str], RENTED] = field(default_factory=dict)
-    """Environment variables of the run there."""
+    """Environment variables of the run on the cluster."""
     secrets: Annotated[list[str], RENTED] = field(default_factory=list)
-    """Environment variables that are sent along and shown nowhere, such as WANDB_API_KEY."""
+    """Environment variables that are sent to the cluster and never shown, such as WANDB_API_KEY."""
     setup: Annotated[str | None, RENTED] = None
     """Shell commands for each node, after art is installed there."""
     storage: Annotated[str | dict[str, Any] | None, RENTED] = None
-    """Where a managed job keeps its run: a bucket ({name: my-bucket}), or a folder that all nodes
+    """Where a managed job stores its run: a bucket ({name: my-bucket}), or a folder that all nodes
     share."""
 
 

@@ -1,4 +1,4 @@
-"""The section `checkpoint`: what is kept of a run."""
+"""The section `checkpoint`: how often to save the policy, and which checkpoints to keep."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from art_cli.config.values import Count
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointConfig:
-    """Checkpoints of the policy. The best one by validation always stays."""
+    """Checkpoints of the policy. The best one by validation reward is always kept."""
 
     every: Count = 10
-    """Steps between two checkpoints. A crash loses what came after the newest."""
+    """Steps between two checkpoints. A crash loses the steps since the newest."""
     keep: Count = 2
-    """How many of the newest stay."""
+    """The number of newest checkpoints to keep."""

@@ -1,4 +1,4 @@
-"""The section `deploy`: where a checkpoint is put, and what each target can be told."""
+"""The section `deploy`: where to put a checkpoint, and the settings of each target."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from art_cli.config.values import FORBID_UNKNOWN, Count
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployConfig:
-    """The target to which `art deploy RUN` brings a checkpoint."""
+    """The target of `art deploy RUN`."""
 
     use: (
         Literal["together", "hf", "merged", "serve", "skyserve", "ollama"]
@@ -21,7 +21,7 @@ class DeployConfig:
     )
     """The target, as `art deploy --to` names it: a built-in one, or a class of your own."""
     name: str | None = None
-    """The deployment's name. null: made of project, run and step."""
+    """The deployment's name. null: built from project, run and step."""
     args: dict[str, Any] = field(default_factory=dict)
     """The target's own settings, which follow here for each target. A class of your own declares
     them in its `Config`."""
@@ -34,35 +34,35 @@ class TogetherConfig:
     __pydantic_config__ = FORBID_UNKNOWN
 
     base: str | None = None
-    """The base's name at Together. Needed where `model.base` is a folder."""
+    """The base model's name at Together. Required if `model.base` is a folder."""
     gpu: str | None = None
-    """The kind of GPU, such as H100. null: the cheapest that serves the base."""
+    """The kind of GPU, such as H100. null: the cheapest that can serve the base model."""
     replicas: Count = 1
-    """Copies of the model that share the requests; each is billed."""
+    """Copies of the model that share the requests. Each is billed."""
     idle_minutes: Annotated[int, Field(ge=30, le=1440)] | None = None
-    """Minutes without a request after which it stops by itself. null: never."""
+    """Minutes without a request until the endpoint stops by itself. null: never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubConfig:
-    """A repository at the Hugging Face Hub, with a model card written from the run."""
+    """A repository at the Hugging Face Hub, with a generated model card."""
 
     __pydantic_config__ = FORBID_UNKNOWN
 
     private: bool = True
     """Whether the repository is private."""
     weights: Literal["auto", "adapter", "merged"] = "auto"
-    """What is uploaded. auto: the adapter where its base is at the Hub, else merged weights."""
+    """The weights to upload. auto: the adapter if its base is at the Hub, else merged weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedConfig:
-    """A folder with all weights, the adapter merged, that transformers and vLLM load."""
+    """A folder with all weights, the adapter merged, for transformers and vLLM."""
 
     __pydantic_config__ = FORBID_UNKNOWN
 
     folder: str | None = None
-    """Where it is written. null: into the run's own directory."""
+    """The folder to write. null: one in the run's directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,13 +72,13 @@ class ServeConfig:
     __pydantic_config__ = FORBID_UNKNOWN
 
     engine: Literal["auto", "vllm", "transformers"] = "auto"
-    """What generates. auto: vLLM on a GPU, else the embedded engine."""
+    """The engine that generates. auto: vLLM on a GPU, else the embedded engine."""
     port: Annotated[int, Field(ge=1, le=65535)] = 8000
-    """The port that it listens on."""
+    """The port of the server."""
     host: str = "127.0.0.1"
-    """The address that it listens on. With 0.0.0.0, other machines reach it too."""
+    """The address of the server. With 0.0.0.0, other machines can reach it too."""
     key_env: str | None = None
-    """The environment variable that holds its key. null: a key is made, and shown once."""
+    """The environment variable with the server's key. null: a key is generated and shown once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,14 +88,14 @@ class SkyServeConfig:
     __pydantic_config__ = FORBID_UNKNOWN
 
     accelerators: str | None = None
-    """The GPUs of a replica, such as L40S:1. null: the smallest that hold the weights."""
+    """The GPUs of a replica, such as L40S:1. null: the smallest that can hold the weights."""
     replicas: Count = 1
     """Copies of the model that share the requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OllamaConfig:
-    """A Modelfile beside the merged weights, handed to `ollama create` where ollama is here."""
+    """A Modelfile and the merged weights. `ollama create` imports them if ollama is installed."""
 
     __pydantic_config__ = FORBID_UNKNOWN
 

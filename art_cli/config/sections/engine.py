@@ -1,4 +1,4 @@
-"""The section `engine`: what generates."""
+"""The section `engine`: the engine that generates tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_MODEL_LEN = 4096
 EMBEDDED = OnlyWith("engine.use", ("transformers", FORM))
 VLLM = OnlyWith("engine.use", ("vllm", FORM))
 STARTED = NotWith("engine.url", "a server that someone else has started")
-OWN_OPTIONS = {  # of `vllm serve`, that follow from other keys
+OWN_OPTIONS = {  # options of `vllm serve` that are set from other keys
     *("model", "served_model_name", "host", "port", "dtype", "enable_lora", "max_lora_rank"),
     *("max_model_len", "max_num_seqs", "tensor_parallel_size", "gpu_memory_utilization"),
     *("logprobs_mode", "enable_sleep_mode", "generation_config", "enable_scale_out"),
@@ -27,38 +27,37 @@ OWN_OPTIONS = {  # of `vllm serve`, that follow from other keys
 class EngineConfig:
     """The engine that generates: the trainer's own process, or vLLM servers started with the run.
 
-    `gpus: null` puts vLLM on the trainer's GPU: they take turns, and vLLM sleeps during updates.
-    On several nodes, `nodes: 1` gives the last of them to vLLM alone. Replicas are spread over such
-    nodes, and their GPUs need no numbers.
+    `gpus: null` puts vLLM on the trainer's GPU. They take turns, and vLLM sleeps during updates. On
+    several nodes, `nodes: 1` reserves the last node for vLLM. Replicas are spread over these nodes
+    and need no GPU numbers.
     """
 
     use: Literal["transformers", "vllm"] | Annotated[str, Plugin("engines")] = "transformers"
     """The trainer's own process (transformers, on a CPU too), vLLM, which is faster on a GPU, or a
     class of your own, which is made of this section."""
     max_num_seqs: Count = 256
-    """The most sequences that hold a KV cache at once, per replica. Lower it where memory runs
-    out."""
+    """The most sequences with a KV cache at once, per replica. Lower it if memory runs out."""
     max_model_len: Annotated[int, Field(ge=16)] = MAX_MODEL_LEN
-    """The most tokens of one sequence, prompt and turns together. An episode ends where it is
+    """The most tokens of one sequence, prompt and turns together. An episode ends when it is
     full."""
     deterministic: Annotated[bool, EMBEDDED] = True
     """Wait for every env before each decoding step, so that the same seed gives the same run. false
-    is faster where envs are slow."""
+    is faster if envs are slow."""
     gpus: Annotated[list[CountOrZero] | None, VLLM, STARTED] = None
     """The numbers of the GPUs that vLLM has to itself. null: it shares the trainer's."""
     nodes: Annotated[CountOrZero, OnlyWith("engine.use", ("vllm",)), STARTED] = 0
     """How many of `backend.num_nodes` serve vLLM alone; the others train."""
     tensor_parallel_size: Annotated[Count, VLLM, STARTED] = 1
-    """GPUs of one replica. Raise it where the weights do not fit one GPU."""
+    """GPUs of one replica. Raise it if the weights do not fit on one GPU."""
     replicas: Annotated[Count, VLLM, STARTED] = 1
-    """Servers that share the episodes."""
+    """The number of servers that share the episodes."""
     gpu_memory_utilization: Annotated[Share | None, VLLM, STARTED] = None
-    """The share of a GPU's memory that vLLM may take. null: what is free."""
+    """The share of a GPU's memory that vLLM may use. null: the free memory."""
     sync: Annotated[Literal["auto", "adapter", "merged"], VLLM] = "auto"
-    """How new weights reach vLLM: the adapter alone, or merged into the base. auto: try both and
-    keep the faster."""
+    """How to send new weights to vLLM: only the adapter, or merged into the base. auto: try both
+    and use the faster one."""
     url: Annotated[str | None, VLLM] = None
-    """The address of a vLLM server that someone else has started. null: the run starts its own."""
+    """The URL of a vLLM server that is already running. null: the run starts its own."""
     extra: Annotated[dict[str, Any], VLLM, STARTED] = field(default_factory=dict)
     """Further options of `vllm serve`, for example {kv_cache_dtype: fp8}."""
 
@@ -104,7 +103,7 @@ ENGINE_RULES = (
     Rule(
         "engine.nodes",
         ("backend.num_nodes", "backend.use"),
-        # What a cluster gets has no section `backend`: there, this is not asked.
+        # A cluster's own config has no section `backend`, so this applies only to the original.
         lambda serving, nodes, use: use == "skypilot" and nodes <= serving,
         "is {0}, but backend.num_nodes is {1}: at least one must be left to train; write a larger "
         "backend.num_nodes",

@@ -1,4 +1,4 @@
-"""The section `env`: the task."""
+"""The section `env`: the task environment."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from art_cli.config.values import FORBID_UNKNOWN, Count, CountOrZero
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedPolicyConfig:
-    """A checkpoint of another run. It plays as it did there: frozen, sampled as the policy is."""
+    """A checkpoint of another run as a frozen opponent, sampled with this run's `sampling`."""
 
     __pydantic_config__ = FORBID_UNKNOWN
 
     checkpoint: str
-    """The folder of the run, for example runs/default/self-play."""
+    """The directory of the run, for example runs/default/self-play."""
     step: Literal["best", "last"] | CountOrZero = "best"
-    """The step of the checkpoint. `best` and `last` need a run that has ended."""
+    """The step of the checkpoint. `best` and `last` require that the run has ended."""
 
 
 Opponent = Literal["policy", "start", "script"] | LLMConfig | SavedPolicyConfig
@@ -27,11 +27,11 @@ Opponent = Literal["policy", "start", "script"] | LLMConfig | SavedPolicyConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpponentsConfig:
-    """The policy's opponents, where the env is a game of several seats (`art_cli.Game`).
+    """The policy's opponents, if the env is a game of several seats (`art_cli.Game`).
 
     `policy` is the policy itself (self-play): every seat is trained on its own rewards. `start` is
     the policy of step 0, frozen. `script` is the env's own player. `{model: openai/o3}` is a model
-    behind an API. `{checkpoint: runs/default/first}` is the policy of an earlier run, frozen.
+    behind an API. `{checkpoint: runs/default/first}` is the frozen policy of an earlier run.
     """
 
     __pydantic_config__ = FORBID_UNKNOWN
@@ -39,7 +39,7 @@ class OpponentsConfig:
     train: Literal["policy", "start", "script"] | LLMConfig | SavedPolicyConfig = "policy"
     """The opponent in training games."""
     eval: Literal["start", "script"] | LLMConfig | SavedPolicyConfig = "script"
-    """The opponent in held-out games. One that never changes keeps evaluations comparable."""
+    """The opponent in held-out games. A fixed opponent keeps evaluations comparable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +52,12 @@ class EnvConfig:
     args: dict[str, Any] = field(default_factory=dict)
     """The env's own settings. `art envs NAME` lists them."""
     python: str | None = None
-    """The Python interpreter of an environment that holds the env's packages. null: art's own."""
+    """The Python interpreter of an environment with the env's packages. null: art's own."""
     concurrency: Count | None = None
-    """The most episodes that are open at once. Set it where each holds a server, a browser or
-    another scarce resource. null: all that are due."""
+    """The most episodes that are open at once. Set it if each holds a server, a browser or another
+    scarce resource. null: no limit."""
     opponents: OpponentsConfig | None = None
-    """Who plays the other seats of a game. null: the env's own script."""
+    """The opponents at the other seats of a game. null: the env's own script."""
 
 
 def opponents_asked(cfg: OpponentsConfig | None) -> dict[str, LLMConfig]:

@@ -15,9 +15,9 @@ from art_cli.config.values import Count, Positive
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeConfig(LLMConfig):
-    """RULER: an LLM that scores the trajectories of a group against each other.
+    """RULER: an LLM that scores the trajectories of a group relative to each other.
 
-    `model: reference` is the policy's own base, its adapter off, on the run's own engine.
+    `model: reference` is the policy's base model without the adapter, on the run's own engine.
     """
 
     use: Literal["ruler"] | Annotated[str, Plugin("judges")] = "ruler"
@@ -25,22 +25,22 @@ class JudgeConfig(LLMConfig):
     model: str = ""
     """The name that litellm knows the model by, for example openai/o3. RULER needs it."""
     rubric: str | None = None
-    """What is good, in words. null: reaching the goal, efficiently."""
+    """The criteria for a good trajectory, as text. null: reaching the goal efficiently."""
     rubric_file: str | None = None
-    """A text file that holds the rubric."""
+    """A text file with the rubric."""
     votes: Count = 1
-    """How often the judge scores a group, each time in another order; the mean counts. Raise it
-    where `art judge audit` shows noise."""
+    """How often the judge scores a group, each time in another order; the mean is used. Raise it if
+    `art judge audit` shows noise."""
     max_per_call: Annotated[int, Field(ge=4)] = 16
-    """The most trajectories of one request. Larger groups are scored in overlapping parts."""
+    """The most trajectories in one request. Larger groups are scored in overlapping parts."""
     on_failure: Literal["drop", "env", "stop"] = "drop"
-    """What happens where the judge fails at a group. drop: it is left out; env: the env's score
-    stands in; stop: the run is saved and ends."""
+    """What to do if the judge fails to score a group. drop: leave the group out; env: use the env's
+    score; stop: save the run and end it."""
     max_usd: Positive | None = None
-    """The most US dollars that the judge may cost in the whole run, which is then saved and stops.
-    null: no limit."""
+    """The most US dollars that the judge may cost in the whole run. At this limit the run is saved
+    and stops. null: no limit."""
     cache: bool = True
-    """Keep answers on disk, so that a request is paid for once."""
+    """Store answers on disk, so that the same request is paid for only once."""
 
 
 JUDGE_RULES = (

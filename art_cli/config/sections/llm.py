@@ -9,7 +9,7 @@ from pydantic import Field
 
 from art_cli.config.values import FORBID_UNKNOWN, Count, CountOrZero, NonNegative, Positive
 
-REFERENCE = "reference"  # as the name of a model: the policy's own base, its adapter off
+REFERENCE = "reference"  # as a model's name: the policy's base without the adapter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,35 +24,34 @@ class PricesConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LLMConfig:
-    """A model behind an API, as litellm names it: openai/o3, ollama_chat/qwen3, ...
+    """A model behind an API, with its name in litellm: openai/o3, ollama_chat/qwen3, ...
 
-    `openai/NAME` with `api_base` is a server of one's own that speaks OpenAI's protocol. It costs
-    what `prices` says, or nothing. `api_base`, `command` and `api_key_env` belong to `model`, not
-    to the fallbacks.
+    `openai/NAME` with `api_base` is your own server with OpenAI's protocol. It costs what `prices`
+    says, or nothing. `api_base`, `command` and `api_key_env` apply to `model`, not to the
+    fallbacks.
     """
 
     __pydantic_config__ = FORBID_UNKNOWN
 
     model: str
-    """The name that litellm knows the model by, for example openai/gpt-4.1-mini."""
+    """The model's name in litellm, for example openai/gpt-4.1-mini."""
     fallbacks: list[str] = field(default_factory=list)
-    """Models that are asked in turn where the one before has failed."""
+    """Models to try in order if the one before fails."""
     command: list[str] | None = None
-    """A server that is started and stopped with the run. `{port}` and `{python}` are filled in."""
+    """A server to start and stop with the run. `{port}` and `{python}` are filled in."""
     api_base: str | None = None
-    """The address of a server that is running already, for example http://127.0.0.1:8000/v1."""
+    """The URL of a server that is already running, for example http://127.0.0.1:8000/v1."""
     api_key_env: str | None = None
-    """The environment variable that holds the key. null: the provider's own, such as
-    OPENAI_API_KEY."""
+    """The environment variable with the key. null: the provider's own, such as OPENAI_API_KEY."""
     params: dict[str, Any] = field(default_factory=dict)
     """Further arguments of `litellm.completion`, for example {temperature: 0}."""
     prices: PricesConfig | None = None
-    """What tokens cost. null: what litellm knows."""
+    """The price of tokens. null: litellm's price."""
     max_input_tokens: Annotated[int, Field(ge=512)] | None = None
-    """The most tokens of one prompt. null: what litellm knows of the model."""
+    """The most tokens of one prompt. null: litellm's value for the model."""
     concurrency: Count = 16
-    """The most requests at once. Lower it where the provider answers 429."""
+    """The most requests at once. Lower it if the provider answers 429."""
     timeout: Positive = 120.0
     """Seconds that one attempt may take."""
     retries: CountOrZero = 5
-    """Further attempts after 429, 5xx or a timeout."""
+    """Further attempts after HTTP 429 or 5xx, or a timeout."""

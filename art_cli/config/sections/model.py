@@ -1,4 +1,4 @@
-"""The section `model`: what is trained."""
+"""The section `model`: the model that is trained."""
 
 from __future__ import annotations
 
@@ -19,54 +19,55 @@ MAX_LORA_RANK = 512  # of vLLM
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterConfig:
-    """LoRA (2106.09685) on linear maps of the text decoder."""
+    """LoRA (2106.09685) on linear layers of the text decoder."""
 
     rank: Count = 16
-    """The inner size of the two small matrices beside each map. A larger rank can learn more, and
-    takes memory in proportion."""
+    """The inner dimension of the two small matrices beside each layer. A larger rank can learn more
+    and needs proportionally more memory."""
     alpha: Positive = 32.0
-    """The adapter's output counts alpha / rank times."""
+    """The adapter's output is scaled by alpha / rank."""
     target_modules: Annotated[list[str], Field(min_length=1)] = field(
         default_factory=lambda: list(DEFAULT_TARGETS)
     )
-    """The maps that get an adapter: `attention` (all that mixes tokens, recurrent layers too),
-    `mlp` (dense and shared experts), `experts` (routed ones), or names of modules, where * stands
-    for any one part."""
+    """The layers with an adapter: `attention` (all that mixes tokens, including recurrent layers),
+    `mlp` (dense and shared experts), `experts` (routed ones), or names of modules, in which *
+    matches any one part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TinyConfig:
-    """The size of the model that `base: tiny` makes (Qwen3 architecture, random weights)."""
+    """The size of the model that `base: tiny` creates (Qwen3 architecture, random weights)."""
 
     hidden_size: Annotated[int, Field(ge=16, multiple_of=16), TINY] = 64
-    """The width of the model."""
+    """The hidden size of the model."""
     num_layers: Annotated[Count, TINY] = 2
     """The number of transformer layers."""
     vocab_size: Annotated[int, Field(ge=300), TINY] = 640
-    """The number of tokens of its tokenizer, which is trained on the demonstrations."""
+    """The vocabulary size of its tokenizer, which is trained on the demonstrations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """The model that is trained: one of Hugging Face, or `tiny`, made on the spot."""
+    """The model that is trained: one from Hugging Face, or `tiny`, which is created for the run."""
 
     base: str
     """A folder in Hugging Face's format, a hub id such as Qwen/Qwen2.5-0.5B-Instruct, or `tiny`."""
     adapter: AdapterConfig | None = field(default_factory=AdapterConfig)
-    """The LoRA adapter that is trained. null: all weights are, which takes about eight times the
+    """The LoRA adapter to train. null: train all weights, which needs about eight times the
     memory."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """The type of the base's weights. auto: bfloat16 under an adapter on a GPU, else float32."""
+    """The dtype of the base's weights. auto: bfloat16 with an adapter on a GPU, else float32."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where the policy is trained. auto: on a GPU if there is one, from 1M parameters on."""
+    """The device for training. auto: a GPU if there is one, for models of at least 1M
+    parameters."""
     quantize: Literal["4bit", "8bit"] | None = None
-    """Quantize the base under the adapter, to fit a larger one on a GPU. null: as it is."""
+    """Quantize the base model under the adapter, to fit a larger one on a GPU. null: do not."""
     tool_format: ToolFormatName = "auto"
-    """How the model writes tool calls. auto: what its chat template shows."""
+    """The format of the model's tool calls. auto: that of its chat template."""
     template_args: dict[str, Any] = field(default_factory=dict)
     """Variables of the chat template, for example {enable_thinking: false}."""
     tiny: TinyConfig = field(default_factory=TinyConfig)
-    """The size of `base: tiny`."""
+    """The size of the model, if `base` is `tiny`."""
 
 
 MODEL_RULES = (

@@ -1,4 +1,4 @@
-"""The section `reward`: what is learned from."""
+"""The section `reward`: the weights of the parts of a reward."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from art_cli.config.values import NonNegative, Positive
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardConfig:
-    """The reward: a weighted sum of the env's score, the judge's and the agent's.
+    """The reward: a weighted sum of the scores of env, judge and agent.
 
-    Invalid actions are calls of no tool, with arguments that do not fit, or that cannot be read.
+    Invalid actions are calls of an unknown tool, calls with invalid arguments, and malformed calls.
     """
 
     env: NonNegative = 0.0
@@ -25,11 +25,12 @@ class RewardConfig:
     """The weight of the reward that an agent of yours ends its episode with (a service, a program
     with `keep`, a function with `python`, a class of yours)."""
     gate: Literal["env"] | None = None
-    """With `env`, the judge's score counts only where the env's is positive."""
+    """With `env`, the judge's score counts only if the env's score is positive."""
     invalid_action_cost: NonNegative = 0.0
-    """What each invalid action takes off the reward. Set it where the policy makes many."""
+    """The amount that each invalid action subtracts from the reward. Set it if they are
+    frequent."""
     max_invalid_cost: Positive = 0.5
-    """The most that the invalid actions of one episode take off."""
+    """The most that the invalid actions of one episode subtract."""
 
 
 REWARD_RULES = (

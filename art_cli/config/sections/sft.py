@@ -11,20 +11,20 @@ from art_cli.config.values import Count, Positive
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SFTConfig:
-    """Supervised fine-tuning on demonstrations before the first step, on assistant tokens alone."""
+    """Supervised fine-tuning on the assistant tokens of demonstrations before the first step."""
 
     demonstrations: str = "env"
     """`env` for the env's own demonstrations, or a JSONL file of chat conversations."""
     num_demonstrations: Count = 1000
-    """The most demonstrations that are read."""
+    """The most demonstrations to read."""
     epochs: Count = 1
-    """How often each demonstration is seen."""
+    """The number of passes over the demonstrations."""
     batch_size: Count = 16
-    """Conversations of one optimizer step."""
+    """Conversations per optimizer step."""
     learning_rate: Positive = 2.0e-5
-    """The learning rate of this stage alone; `train.learning_rate` is another."""
+    """The learning rate of SFT. `train.learning_rate` is that of GRPO."""
     optimizer: Literal["adamw", "muon"] = "adamw"
-    """The optimizer. muon learns faster where the weights are random, as those of `tiny` are."""
+    """The optimizer. muon learns faster from random weights, such as those of `tiny`."""
     weights: Literal["auto", "all", "adapter"] = "auto"
     """The weights that are trained. auto: the adapter if there is one, else all. `model.base: tiny`
     always trains all: what a random model lacks cannot be learnt through an adapter."""

@@ -1,4 +1,4 @@
-"""The section `track`: where a run goes beside its own directory and the console."""
+"""The section `track`: trackers in addition to the run's directory and the console."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class WandbConfig:
     """W&B's own key, with W&B's values. auto: online with a key and a server that answers, else
     offline."""
     entity: Annotated[str | None, WANDB] = None
-    """The user or team that the run belongs to. null: the key's own."""
+    """The user or team that owns the run. null: the default of the key."""
     upload: Annotated[Literal["auto", "on", "off"], WANDB] = "auto"
-    """Whether the best and the last checkpoint are uploaded when a run ends. auto: adapters are,
-    whole models are not."""
+    """Whether to upload the best and the last checkpoint when a run ends. auto: adapters only, not
+    whole models."""
     weave: Annotated[bool, OnlyWith("track.wandb.mode", ("auto", "online"))] = False
     """Send every trajectory to Weave, with its turns and calls (extra `otlp`)."""
 
@@ -34,7 +34,7 @@ class WandbConfig:
 class OtlpConfig:
     """Trajectories as OpenTelemetry spans over OTLP/HTTP (extra `otlp`).
 
-    Langfuse, MLflow, Phoenix, Jaeger and other collectors take them.
+    Langfuse, MLflow, Phoenix, Jaeger and other collectors accept them.
     """
 
     endpoint: Url | None = None
@@ -43,12 +43,12 @@ class OtlpConfig:
     headers: dict[str, str] = field(default_factory=dict)
     """HTTP headers of each request. Write a key as ${oc.env:NAME}."""
     groups: Count | None = 8
-    """Groups of a step that are sent: those with the widest rewards. null: all."""
+    """The number of groups to send per step: those with the widest reward range. null: all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MlflowConfig:
-    """Metrics in MLflow (extra `mlflow`), in the experiment that is named like `project`."""
+    """Metrics in MLflow (extra `mlflow`), in an experiment with the name of `project`."""
 
     uri: str | None = None
     """The address of the tracking server or store. null: MLFLOW_TRACKING_URI."""
@@ -71,7 +71,7 @@ class UserTrackerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackConfig:
-    """Trackers of a run beside its own directory and the console: none, by default."""
+    """Trackers in addition to the run's directory and the console. By default there are none."""
 
     wandb: WandbConfig | None = None
     """Metrics, samples and checkpoints at Weights & Biases. null: nothing is sent."""

@@ -25,22 +25,22 @@ class TrainConfig:
     """The GRPO update."""
 
     steps: CountOrZero
-    """Rounds of rollout, score and update. 0: the supervised stage alone."""
+    """The number of rounds of rollout, score and update. 0: SFT only."""
     scenarios_per_step: Count = 8
-    """Scenarios of one step; each gives a group. More of them: less noise, more time."""
+    """Scenarios per step, each of which gives a group. More scenarios: less noise, more time."""
     group_size: Annotated[int, Field(ge=2)] = 8
-    """Episodes of one scenario, which are compared with each other. Raise it where groups often
-    earn the same."""
+    """Episodes per scenario, which are compared with each other. Raise it if the rewards in groups
+    are often equal."""
     learning_rate: Positive = 1.0e-5
-    """Too high: the reward rises and falls again. Too low: it stays where it is."""
+    """The step size. Too high: the reward rises and then falls. Too low: it does not change."""
     lr_scheduler_type: Literal["constant", "linear", "cosine"] = "constant"
-    """How the learning rate falls over the run: not at all, or to 0."""
+    """How the learning rate changes over the run: not at all, or down to 0."""
     warmup_steps: CountOrZero = 0
-    """Steps in which the learning rate rises from 0."""
+    """Steps in which the learning rate rises from 0 to its value."""
     weight_decay: NonNegative = 0.0
-    """The share of each weight that an update takes away, times the learning rate."""
+    """The weight decay of the optimizer, which is multiplied by the learning rate."""
     max_grad_norm: Positive = 1.0
-    """A longer gradient is shortened to this norm."""
+    """The largest gradient norm. Larger gradients are scaled down to it."""
     max_kl: Positive | None = 0.01
     """How far one update may move the policy, in nats a token; it is shortened to that. null: no
     limit."""
@@ -50,25 +50,25 @@ class TrainConfig:
     """How an episode is compared with its siblings: its reward less their mean, divided by
     nothing or by a standard deviation."""
     clip_low: NonNegative | None = None
-    """How far below 1 a token's ratio may fall and still count. null: the loss's own."""
+    """How far a token's ratio may fall below 1 before it is clipped. null: the loss's default."""
     clip_high: NonNegative | None = None
-    """How far above 1 a token's ratio may rise and still count. null: the loss's own."""
+    """How far a token's ratio may rise above 1 before it is clipped. null: the loss's default."""
     kl_coef: NonNegative = 0.0
-    """The weight of the KL divergence (k3) from the policy of step 0. It holds the policy near
-    that, and costs a second forward pass."""
+    """The weight of the KL divergence (k3) from the policy of step 0. It keeps the policy close to
+    that one, and costs a second forward pass."""
     router_aux_loss_coef: NonNegative = 0.0
-    """The weight of the loss that spreads tokens over the experts (2101.03961). For a mixture of
-    experts only."""
+    """The weight of the load-balancing loss over experts (2101.03961). Only for mixture-of-experts
+    models."""
     max_staleness: CountOrZero = 0
-    """How many updates rollouts may be behind. 0: each batch is played by the newest weights, and
-    the run repeats exactly; 1 or more: rollouts go on during updates."""
+    """The number of updates that rollouts may be behind. 0: the newest weights play each batch, and
+    the run repeats exactly; 1 or more: rollouts continue during updates."""
     num_minibatches: Count = 1
-    """Updates of one batch, each with a part of its groups. All but the first are off-policy."""
+    """Updates per batch, each on a part of its groups. All but the first are off-policy."""
     num_iterations: Count = 1
-    """How often each batch is learned from. More: fewer episodes are needed, and the policy moves
-    further from them."""
+    """Passes over each batch. More passes need fewer episodes, but move the policy further from the
+    one that played them."""
     dynamic_sampling: bool = False
-    """Replace groups whose rewards are all equal by groups of further scenarios (DAPO,
+    """Replace groups whose rewards are all equal with groups of further scenarios (DAPO,
     2503.14476)."""
     curriculum: CurriculumName | Annotated[str, Plugin("samplers")] = "uniform"
     """The scenarios that are played. uniform: each as often as every other; signal: more often
@@ -77,14 +77,14 @@ class TrainConfig:
     """Leave episodes with a turn that hit `sampling.max_tokens` or a full context out of the
     update."""
     microbatch_tokens: Annotated[int, Field(ge=MIN_MICROBATCH_TOKENS)] = 16384
-    """The most tokens of one forward pass of the update. Fewer: less memory, the same result."""
+    """The most tokens per forward pass of the update. Fewer: less memory, the same result."""
     gradient_checkpointing: Literal["auto", "on", "off"] = "auto"
-    """Keep each layer's input alone and compute the rest again: less memory, a third more time.
-    auto: on a GPU, from 1B parameters on."""
+    """Store only each layer's input and recompute the rest: less memory, a third more time. auto:
+    on a GPU, from 1B parameters on."""
     optimizer: Literal["adamw", "adamw_8bit"] = "adamw"
-    """The optimizer. adamw_8bit keeps its state in a quarter of the memory; on a GPU only."""
+    """The optimizer. adamw_8bit needs a quarter of the memory for its state, and a GPU."""
     num_processes: Count = 1
-    """Processes that share each update: one for each GPU, with the weights sharded by FSDP."""
+    """Processes that share each update: one per GPU, with the weights sharded by FSDP."""
 
 
 TRAIN_RULES = (

@@ -1,4 +1,4 @@
-"""The section `agent` of a config becomes what starts the user's own agent."""
+"""Construction of the user's own agent from the section `agent` of a config."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def routes_of(
     base: Engine | None = None,
     in_its_place: AskedLLM | None = None,
 ) -> Routes:
-    """Return who answers to which name: `models` holds those that are asked."""
+    """Return the routes from model names to models. `models` holds those asked by API."""
     return Routes(
         models={name: models.asked(m) for name, m in models_of(cfg).items()},
         bases=frozenset(name for name, m in cfg.models.items() if m == "base"),
@@ -69,7 +69,7 @@ def routes_of(
 
 
 def make_runner(cfg: AgentConfig) -> Runner | None:
-    """Return what starts the agent, or None: the policy plays itself.
+    """Return the runner of the agent; None if the policy plays by itself.
 
     Raises PreflightError where there is no such program or folder, or its sandbox does not work,
     UsageError where there is no such function or class.

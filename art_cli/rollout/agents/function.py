@@ -1,4 +1,4 @@
-"""`agent.use: function`: an async Python function that gets an OpenAI client for its episode.
+"""`agent.use: function`: an async Python function that receives an OpenAI client per episode.
 
 async def agent(client: openai.AsyncOpenAI, task: Task) -> str | None:
     answer = await client.chat.completions.create(
@@ -27,21 +27,21 @@ from art_cli.types import Trajectory
 
 @dataclass(slots=True)
 class Task:
-    """The episode as a function gets it."""
+    """The episode in the form that a function receives."""
 
     messages: list[dict[str, Any]]  # the opening, in OpenAI's form
     tools: list[dict[str, Any]]  # in OpenAI's form
-    # A folder for this episode, which the env may have filled, or the one that `agent.workdir`
-    # names. The function is called in art's own: episodes are played at the same time.
+    # A folder for this episode, which the env may have filled, or the folder of `agent.workdir`.
+    # The function's working directory is art's own, because episodes run concurrently.
     workdir: Path
     _hosted: Hosted
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> str:
-        """Return what one of the tools gives; a refusal is a text that begins with `error: `."""
+        """Return the result of a tool call. A refusal is a text that begins with `error: `."""
         return (await self._hosted.call_tool(name, arguments))["content"]
 
     async def reply(self, text: str) -> str:
-        """Say something to whom the task is for; return what comes back."""
+        """Send a text to the env, which speaks for the user. Return its answer."""
         return await self._hosted.reply(text)
 
     @property
@@ -69,7 +69,7 @@ class FunctionRunner:
         """See Runner."""
 
     async def run(self, hosted: Hosted, url: str, trajectory: Trajectory) -> str | None:
-        import openai  # a second that no other kind of agent has to wait
+        import openai  # takes a second, which other kinds of agents need not wait for
 
         workdir = self._workdir.shared
         if self._workdir.is_fresh:

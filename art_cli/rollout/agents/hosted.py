@@ -1,4 +1,4 @@
-"""Programs and functions that someone has, as agents: they talk to the gateway, not to us."""
+"""Users' programs and functions as agents. They call the policy through the gateway."""
 
 from __future__ import annotations
 
@@ -16,29 +16,28 @@ from art_cli.rollout.gateway.served import Served
 from art_cli.rollout.gateway.server import Gateway
 from art_cli.types import StopReason, Trajectory
 
-GRACE = 5.0  # seconds that an agent has to end by itself once its episode is over
+GRACE = 5.0  # seconds for an agent to exit once its episode is over
 
 
 class CrashError(Exception):
-    """The agent failed; the text says how, and shows what it printed."""
+    """The agent failed. The text gives the reason and shows what it printed."""
 
 
 class Runner(Protocol):
-    """Starts the user's own agent for one episode, and sees it through."""
+    """Runs the user's own agent for one episode."""
 
     async def open(self) -> None:
-        """Make ready for episodes. Raises PreflightError."""
+        """Prepare for episodes. Raises PreflightError."""
         ...
 
     async def close(self) -> None:
-        """End what outlives an episode."""
+        """End what outlives an episode, such as processes."""
         ...
 
     async def run(self, hosted: Hosted, url: str, trajectory: Trajectory) -> str | None:
-        """Return what the agent says last, if that is not the policy's last turn.
+        """Run the agent. Return its final text, or None if that is the policy's last turn.
 
-        What it printed goes to the trajectory's `logs`. Ends it where it is cancelled. Raises
-        CrashError.
+        Adds its output to the trajectory's `logs`. Cancelling stops the agent. Raises CrashError.
         """
         ...
 
@@ -52,10 +51,10 @@ class HostedAgent:
         self._hosted: Hosted | None = None
 
     async def play(self, episode: Episode) -> StopReason:
-        """See Agent. Raises AgentError where the agent's failure is not to be learned from.
+        """See Agent. Raises AgentError if the agent's failure must not be trained on.
 
-        That is so where `on_crash` says it, and where the policy was never asked: nothing was
-        sampled, and a reward of 0 would be held against siblings that played.
+        That is the case if `on_crash` is `drop`, or if the policy was never called: nothing was
+        sampled, and a reward of 0 would be compared with siblings that played.
         """
         async with nullcontext() if episode.shares_slot else self._agents.turns:
             opening = await episode.start()
@@ -68,7 +67,7 @@ class HostedAgent:
                     raise CrashError(_never_asked(hosted, episode.trajectory))
                 return await hosted.finish(last)
             except CrashError as e:
-                if hosted.given is not None and hosted.num_answers:  # it had done its part
+                if hosted.given is not None and hosted.num_answers:  # it had finished its task
                     episode.trajectory.logs.append(f"the agent failed after its answer: {e}")
                     return await hosted.finish(None)
                 if hosted.is_out_of_context and not hosted.ended.done():
@@ -88,7 +87,7 @@ class HostedAgent:
         """See Agent."""
 
     async def _watch(self, hosted: Hosted, trajectory: Trajectory) -> str | None:
-        """Wait until the agent has ended, or end it: at its deadline, or when all is over."""
+        """Wait for the agent to exit. Stop it at its deadline, or once the episode is over."""
         url = self._agents.gateway.url + hosted.path
         run = asyncio.ensure_future(self._agents.runner.run(hosted, url, trajectory))
         try:
@@ -105,7 +104,7 @@ class HostedAgent:
         finally:
             run.cancel()
             await asyncio.wait({run}, timeout=GRACE)
-        over = hosted.ended.done() or hosted.failure.done()  # then how it ended says nothing
+        over = hosted.ended.done() or hosted.failure.done()  # then the agent's exit means nothing
         if not run.done() or run.cancelled() or (run.exception() and over):
             return None
         return run.result()
@@ -123,31 +122,31 @@ class HostedAgent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostedAgents:
-    """Implement AgentFactory: what an `agent.use` that is not builtin means."""
+    """Implement AgentFactory for every `agent.use` except builtin."""
 
     gateway: Gateway
     runner: Runner
     timeout: float  # seconds, of one episode
     on_crash: str  # score | drop
-    turns: asyncio.Semaphore  # as many episodes as may run at once
+    turns: asyncio.Semaphore  # limits the number of concurrent episodes
     gives_reward: bool = False  # whether the agent's own reward counts
-    served: Served | None = None  # in place of what the gateway serves
+    served: Served | None = None  # replaces what the gateway serves
 
     @property
     def grace(self) -> float:
-        """Seconds that an agent has to end by itself: its reward is waited for."""
+        """Seconds for an agent to exit, longer if its own reward counts."""
         return self.timeout if self.gives_reward else GRACE
 
     def open(self, seed: int) -> HostedAgent:
         return HostedAgent(self, seed)
 
     def answered_by(self, llm: AskedLLM) -> HostedAgents:
-        """Return the same agents, with a model in the policy's place."""
+        """Return the same agents, with another model in the policy's place."""
         return replace(self, served=self.gateway.served.with_in_its_place(llm))
 
 
 def _never_asked(hosted: Hosted, trajectory: Trajectory) -> str:
-    """Return what is said of an agent that ended without an answer of the policy."""
+    """Return the error of an agent that ended without an answer of the policy."""
     printed = "\n".join(trajectory.logs) or "it printed nothing"
     why = "it never asked the policy, whose address is in OPENAI_BASE_URL (`client`, of a function)"
     if hosted.refusal:

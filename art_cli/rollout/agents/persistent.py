@@ -1,12 +1,12 @@
-"""`agent.keep`: a process that plays one episode after the other, so that it starts up once.
+"""`agent.keep`: processes that play one episode after another, so that each starts only once.
 
     to its stdin     {"art": "episode", "id": "9f2c01ab", "messages": [...], "base_url": "...", ...}
     from its stdout  {"art": "end", "id": "9f2c01ab", "answer": "It is sent."}
 
-A line is a JSON object. The first holds what a service is posted, and the `workdir` in which this
-episode is to be played; the second may hold what a service ends with. Any other line is what the
-program prints. It plays one episode at a time, and ends with its stdin. `agent.python` runs a
-function so, by worker.py.
+Each line is a JSON object. The first holds the request body that a service receives, and the
+`workdir` of the episode. The second may have the keys of `AgentEnd`. Other lines are output of the
+program. A process plays one episode at a time and exits when stdin closes. `agent.python` runs a
+function in the same way, through worker.py.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from art_cli.system.scratch import make_scratch, remove
 from art_cli.types import Trajectory
 
 MAX_LINE = 2**25  # bytes
-READY_TIMEOUT = 120.0  # seconds for a worker to import what it runs
+READY_TIMEOUT = 120.0  # seconds for a worker to import its function
 WORKER = Path(__file__).with_name("worker.py")
 
 
 class PersistentRunner(ProgramRunner):
-    """Implements Runner with as many processes as episodes are played at once."""
+    """Implements Runner with as many processes as there are concurrent episodes."""
 
     def __init__(
         self,
@@ -52,11 +52,11 @@ class PersistentRunner(ProgramRunner):
         timeout: float,
         workdir: Workdir | None = None,
     ) -> None:
-        """`timeout` is an episode's, in seconds. Raises as ProgramRunner does."""
+        """`timeout` is that of an episode, in seconds. Raises like ProgramRunner."""
         super().__init__(command, pass_env, sandbox, workdir)
         self._timeout = timeout
         self._idle: list[_Kept] = []
-        self._folders: list[Path] = []  # one a process, which holds those of its episodes
+        self._folders: list[Path] = []  # one per process; contains the folders of its episodes
 
     async def run(self, hosted: Hosted, url: str, trajectory: Trajectory) -> str | None:
         kept = self._idle.pop() if self._idle else await self._start()
@@ -80,21 +80,21 @@ class PersistentRunner(ProgramRunner):
         return end.answer
 
     async def close(self) -> None:
-        """See Runner. Programs end with their stdin; those that do not are stopped."""
+        """See Runner. Closes the programs' stdin, and stops those that do not exit."""
         idle, self._idle = self._idle, []
         await asyncio.gather(*(kept.end() for kept in idle))
         folders, self._folders = self._folders, []
         await asyncio.gather(*map(remove, folders))
 
     async def _workdir_of(self, hosted: Hosted, kept: _Kept) -> Path:
-        """Return the folder of an episode. Raises what the env raises as it fills it."""
+        """Return the folder of an episode. Raises the env's exceptions while filling it."""
         if not self._workdir.is_fresh:
             return self._workdir.shared
         workdir = kept.make_workdir(hosted.id)
         try:
             await hosted.work_in(workdir, workdir)
         except BaseException:
-            self._idle.append(kept)  # it was told nothing
+            self._idle.append(kept)  # it has not received the episode
             raise
         return workdir
 
@@ -104,7 +104,7 @@ class PersistentRunner(ProgramRunner):
         start = self._sandbox.start(self._command, place, self._passed)
         stdin, requests = os.pipe()
         printed = tempfile.TemporaryFile()  # noqa: SIM115 (kept open)
-        fcntl.fcntl(printed, fcntl.F_SETFL, os.O_APPEND)  # it is emptied before each episode
+        fcntl.fcntl(printed, fcntl.F_SETFL, os.O_APPEND)  # it is truncated before each episode
         limit = program.MAX_PRINTED
         words = guarded(start.words, limit=limit, last=start.last, stdin=stdin)
         try:
@@ -127,12 +127,12 @@ class PersistentRunner(ProgramRunner):
         return _Kept(process, transport, printed, place, self._workdir)
 
     def _place(self, folder: Path) -> AgentFolder:
-        """Return where a process starts."""
+        """Return the folders of a new process."""
         return self._workdir.place(folder)
 
 
 class WorkerRunner(PersistentRunner):
-    """Implements Runner for a function in an environment of its own."""
+    """Implements Runner for a function in a separate Python environment."""
 
     def __init__(
         self,
@@ -143,13 +143,13 @@ class WorkerRunner(PersistentRunner):
         timeout: float,
         workdir: Workdir | None = None,
     ) -> None:
-        """`use` is what `agent.function` says. Raises as ProgramRunner does."""
-        code = WORKER.read_text(encoding="utf-8")  # its file need not be seen in a sandbox
+        """`use` is the value of `agent.function`. Raises like ProgramRunner."""
+        code = WORKER.read_text(encoding="utf-8")  # a sandbox may hide the file itself
         super().__init__([python, "-u", "-c", code, use], pass_env, sandbox, timeout, workdir)
         self._name = f"agent.python: {python} cannot run {use}"
 
     def _place(self, folder: Path) -> AgentFolder:
-        """Start in the project, from which the function is imported: it goes on from there."""
+        """Start in the project folder, from which the function is imported."""
         return replace(super()._place(folder), start=Path.cwd())
 
     async def open(self) -> None:
@@ -169,7 +169,7 @@ class WorkerRunner(PersistentRunner):
 
 
 class _Kept:
-    """A program that is kept."""
+    """A persistent process of the program."""
 
     def __init__(
         self,
@@ -187,13 +187,13 @@ class _Kept:
         self.exit_code: int | None = None
 
     def make_workdir(self, episode: str) -> Path:
-        """Return a new folder for an episode. It is still there when the process has ended."""
+        """Return a new folder for an episode. It remains until the process has ended."""
         folder = self._place.folder / f"episode-{episode}"
         folder.mkdir()
         return folder
 
     async def play(self, task: dict[str, Any]) -> AgentEnd:
-        """Play an episode; return its end. Raises CrashError, and is of no use then."""
+        """Play an episode and return its end. After a CrashError the process must be stopped."""
         self._printed.truncate(0)
         self._requests.write(json.dumps(task).encode() + b"\n")
         told = await self.hear("end")
@@ -205,7 +205,7 @@ class _Kept:
             raise CrashError(f"its line is no end of an episode: {e}") from None
 
     async def hear(self, word: str) -> dict[str, Any]:
-        """Return the next line of this kind, without the word. Raises CrashError."""
+        """Return the next protocol line of kind `word`, without that key. Raises CrashError."""
         assert self._process.stdout
         while True:
             try:
@@ -221,18 +221,18 @@ class _Kept:
                 return told
 
     def said(self) -> str:
-        """Return the last of what it printed in this episode."""
+        """Return the end of its output in this episode."""
         return program.tail(self._printed)[0] if not self._printed.closed else self._said
 
     async def end(self) -> None:
-        """Let it end by itself, or stop it."""
+        """Close its stdin, wait for it to exit, and stop it if it does not."""
         self._requests.close()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._process.wait(), STOP_TIMEOUT)
         await self.stop()
 
     async def stop(self) -> None:
-        """End it, and remove what it has left."""
+        """Stop the process and remove its folders."""
         self._requests.close()
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -259,7 +259,7 @@ class _Kept:
 
 
 def _told(line: bytes) -> dict[str, Any] | None:
-    """Return what a line of the protocol says; None: the program printed it."""
+    """Parse a line of the protocol. Return None for a line that the program printed."""
     if line.lstrip()[:1] != b"{" or b'"art"' not in line:
         return None
     try:

@@ -1,4 +1,4 @@
-"""`agent.use: program`: a process an episode, in any language."""
+"""`agent.use: program`: one process per episode, in any language."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from art_cli.system.scratch import make_scratch
 from art_cli.system.untrusted import MAX_TEXT
 from art_cli.types import Trajectory
 
-SHOWN = 4000  # characters of what it printed that are kept, from the end
+SHOWN = 4000  # characters of the output that are stored, from the end
 MAX_PRINTED = 64 * 2**20  # bytes in one episode
 ANSWER = "answer.txt"
 STOP_TIMEOUT = 2.0  # seconds between asking to stop and killing
@@ -39,10 +39,10 @@ class ProgramRunner:
         sandbox: Sandbox | None = None,
         workdir: Workdir | None = None,
     ) -> None:
-        """Check that it can be started; `pass_env` names the variables that it gets beside ours.
+        """Check that the program can start. `pass_env` names variables to pass on besides ours.
 
-        This process is hidden from the programs from now on. Raises PreflightError where there is
-        no such program or no such variable, or where the sandbox does not work.
+        From now on this process is hidden from the programs. Raises PreflightError if the program
+        or a variable does not exist, or the sandbox does not work.
         """
         self._sandbox = sandbox or NoSandbox()
         self._workdir = workdir or Workdir()
@@ -64,7 +64,7 @@ class ProgramRunner:
     async def run(self, hosted: Hosted, url: str, trajectory: Trajectory) -> str | None:
         place = self._workdir.place(folder := make_scratch("episode"))
         await hosted.work_in(folder, place.start if self._workdir.is_fresh else None)
-        with tempfile.TemporaryFile() as printed:  # has no name: it cannot be left behind
+        with tempfile.TemporaryFile() as printed:  # a file without a name needs no cleanup
             scenario = folder / "scenario.json"
             task = {"messages": hosted.opening, "tools": hosted.tools}
             scenario.write_text(json.dumps(task), encoding="utf-8")
@@ -73,8 +73,8 @@ class ProgramRunner:
                 anthropics = {}
             ours = {
                 "OPENAI_BASE_URL": f"{url}/v1",
-                "OPENAI_API_BASE": f"{url}/v1",  # its name of before, which LlamaIndex reads
-                "OPENAI_API_KEY": "none",  # clients insist on one; the address holds the secret
+                "OPENAI_API_BASE": f"{url}/v1",  # its former name, which LlamaIndex reads
+                "OPENAI_API_KEY": "none",  # clients require one; the URL holds the secret
                 "ART_MCP_URL": f"{url}/mcp",
                 "ART_SCENARIO_FILE": str(scenario),
                 "ART_ANSWER_FILE": str(folder / ANSWER),
@@ -98,13 +98,13 @@ class ProgramRunner:
         return None
 
     async def _process(self, place: AgentFolder, given: dict[str, str], printed: IO[bytes]) -> int:
-        """Return the exit code, once nothing is left of all that the program started."""
+        """Run the program. Return its exit code once all of its child processes have ended."""
         start = self._sandbox.start(self._command, place, given)
         process = await asyncio.create_subprocess_exec(
             *guarded(start.words, limit=MAX_PRINTED, last=start.last),
             env=start.environment,
             cwd=start.folder,
-            stdin=asyncio.subprocess.PIPE,  # the guard kills all when it closes
+            stdin=asyncio.subprocess.PIPE,  # the guard kills all processes when it closes
             stdout=printed,
             stderr=printed,
             start_new_session=True,
@@ -124,13 +124,13 @@ class ProgramRunner:
 
 
 def _written(folder: Path) -> str | None:
-    """Return the answer that a program wrote, or None if it wrote none."""
+    """Return the answer that a program wrote to its file; None if there is none."""
     answer = read_below(folder, ANSWER)
     return answer[:MAX_TEXT].decode(errors="replace").strip() or None if answer else None
 
 
 def tail(file: IO[bytes]) -> tuple[str, int]:
-    """Return the last of what was printed, and how many bytes it was in all."""
+    """Return the end of the output, and the size of all of it in bytes."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - 4 * SHOWN))
     text = mask_keys(file.read().decode(errors="replace"))

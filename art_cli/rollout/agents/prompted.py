@@ -1,10 +1,10 @@
-"""A model that is asked, as an agent: its native tool calls become the text form of all turns.
+"""A model behind an API as an agent: its native tool calls become the text form of all turns.
 
     the model     content "One moment.", tool_calls [{get_order, {"order_id": "W42"}}]
     our turn      One moment.<tool_call>{"name": "get_order", "arguments": {...}}</tool_call>
     back to it    its message as it came, then {"role": "tool", "tool_call_id": ..., "content": ...}
 
-So envs, scores and reports see one form, and the model sees what its API wants.
+So envs, scores and reports see a single form, and the model sees the form of its API.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class PromptedAgent(TurnAgent):
         self._llm = llm
         self._tools = tools
         self._history: list[ChatMessage] = []
-        self._waiting: list[str] = []  # ids of calls whose results come next, in order
+        self._waiting: list[str] = []  # ids of calls whose results are next, in order
         self._num_calls = 0
-        self._tokens = 0  # of the history, as the server counted them
+        self._tokens = 0  # in the history, as the server counted them
         self._turns = 0
         self._num_written = 0
         self._usd = 0.0
@@ -40,7 +40,7 @@ class PromptedAgent(TurnAgent):
         self._tools = tools
 
     async def act(self, messages: list[Message]) -> str:
-        """Ask for a turn. Raises ContextFull, LLMError, BudgetError."""
+        """Request a turn from the model. Raises ContextFull, LLMError, BudgetError."""
         for message in messages:
             self._read(message)
         if self._tokens > self._llm.max_input_tokens:
@@ -61,14 +61,14 @@ class PromptedAgent(TurnAgent):
         return text
 
     def record(self, trajectory: Trajectory) -> None:
-        """See Agent. There are no token ids: nothing of it can be trained on."""
+        """See Agent. There are no token ids, so the trajectory cannot be trained on."""
         trajectory.policy_versions = [0] * self._turns
         trajectory.truncated = self._any_cut or trajectory.stop_reason == "context"
         trajectory.num_written = self._num_written
         trajectory.usd = self._usd
 
     def _read(self, message: Message) -> None:
-        """Read what the env says, or the opening that it gives."""
+        """Add a message of the env, or of the opening, to the history."""
         content = message["content"]
         self._tokens += estimate_tokens(content)
         if message["role"] == "assistant":
@@ -81,7 +81,7 @@ class PromptedAgent(TurnAgent):
             self._history.append({"role": role, "content": content})
 
     def _add_turn(self, text: str) -> None:
-        """Add a turn in the text form; calls in it, if it has any, get ids."""
+        """Add a turn in the text form to the history, and give ids to its calls."""
         calls = parse_tool_calls(spoken(text)) if self._tools else []
         message: ChatMessage = {"role": "assistant", "content": text}
         if calls:
@@ -91,7 +91,7 @@ class PromptedAgent(TurnAgent):
         self._history.append(message)
 
     def _numbered(self, call: Any) -> dict[str, Any]:
-        """Return a call with an id. A string says what is wrong with it, and so will its result."""
+        """Return a call with an id. A malformed call, given as an error text, becomes `unknown`."""
         self._num_calls += 1
         good = not isinstance(call, str)
         function = {
@@ -109,14 +109,14 @@ class PromptedAgents:
     tools: list[dict[str, Any]]
 
     def open(self, seed: int) -> PromptedAgent:
-        """See AgentFactory. An API takes no seed that means anything."""
+        """See AgentFactory. The seed is ignored: APIs do not sample reproducibly."""
         return PromptedAgent(self.llm, self.tools)
 
 
 def turn_text(reply: Reply) -> str:
-    """Return a reply in the text form. What its words say of the form's markers is not the form.
+    """Return a reply in the text form. Markers of that form in the reply's own text are escaped.
 
-    Half a surrogate pair, which the JSON of an answer can spell, becomes a question mark.
+    A lone surrogate, which JSON can spell, becomes a question mark.
     """
     words = reply.text
     if reply.calls:
@@ -126,7 +126,7 @@ def turn_text(reply: Reply) -> str:
 
 
 def _call_text(call: NativeCall) -> str:
-    """Write a call as text. Broken JSON stays: the turn loop says what is wrong with it."""
+    """Write a call as text. Broken JSON is left as is: the turn loop reports the error."""
     try:
         arguments = json.dumps(read_json(call.arguments), ensure_ascii=False)
     except ValueError:

@@ -1,10 +1,10 @@
-"""`agent.sandbox`: what a program may see and touch of the machine that it runs on.
+"""`agent.sandbox`: limits on what a program can see and change on its machine.
 
-In a sandbox, a program sees the system and its own installation (or its image), the project folder,
-and nothing else of the disk; all of it read-only but for its episode's folder, which holds its
-home, its /tmp and, with `agent.workdir: fresh`, the folder in which it starts. A folder that
-`agent.workdir` names is read-only, too. It has processes of its own only. It shares the machine's
-network: it reaches the gateway there, and whatever else the machine reaches.
+In a sandbox, a program sees the system, its own installation (or its image) and the project folder,
+and no other files. All of it is read-only except its episode's folder, which holds its home, its
+/tmp and, with `agent.workdir: fresh`, its working directory. A folder named by `agent.workdir` is
+read-only, too. The program sees only its own processes. It shares the machine's network, so it
+reaches the gateway and everything else that the machine reaches.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ SYSTEM = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/nix", "/gnu"),
     "/run/systemd/resolve",  # where /etc/resolv.conf may lead
 )
-CHECK_TIMEOUT = 60.0  # seconds for a tool to say whether it works
+CHECK_TIMEOUT = 60.0  # seconds to test a sandbox tool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """The start of a program."""
+    """The command line, environment and folder of a program."""
 
     words: list[str]
     environment: dict[str, str]
-    folder: Path  # in which `words` are run
-    last: list[str] = field(default_factory=list)  # a command that ends what is left of it
+    folder: Path  # working directory of `words`
+    last: list[str] = field(default_factory=list)  # a command that removes what the program leaves
 
 
 class Sandbox(Protocol):
-    """A kind of wall around a program; none is one too."""
+    """A way to isolate a program, or not to."""
 
     def check(self, command: list[str], shared: Path) -> None:
-        """Raise PreflightError if the command cannot be started in it on this machine.
+        """Raise PreflightError if the command cannot be started on this machine.
 
-        `shared` is the folder in which it starts, unless that is its own.
+        `shared` is the working directory, unless each episode has its own.
         """
         ...
 
     def start(self, command: list[str], place: AgentFolder, given: dict[str, str]) -> Start:
-        """Say how to start the command at a place.
+        """Return how to start the command in a folder.
 
-        `given` are the variables that are meant for the program.
+        `given` are the environment variables for the program.
         """
         ...
 
 
 class NoSandbox:
-    """Implements Sandbox: the program can do what its user can."""
+    """Implements Sandbox: the program has all rights of its user."""
 
     def check(self, command: list[str], shared: Path) -> None:
         _find(command[0])
@@ -70,10 +70,10 @@ class NoSandbox:
 
 
 class Bwrap:
-    """Implements Sandbox by bubblewrap: namespaces of the kernel, no service."""
+    """Implements Sandbox with bubblewrap, which uses kernel namespaces and needs no service."""
 
     def check(self, command: list[str], shared: Path) -> None:
-        """See Sandbox. Looks for the program from within."""
+        """See Sandbox. Looks for the program inside the sandbox."""
         _refuse_home(shared)
         _find(command[0])
         look = ["sh", "-c", 'command -v -- "$0"', command[0]]
@@ -93,12 +93,12 @@ class Bwrap:
 
 @dataclass(frozen=True, slots=True)
 class Docker:
-    """Implements Sandbox by a container of an image, which must be on the machine already."""
+    """Implements Sandbox with a container. Its image must be on the machine already."""
 
     image: str
 
     def check(self, command: list[str], shared: Path) -> None:
-        """See Sandbox. Whether the image has the program shows when it is started."""
+        """See Sandbox. Does not check that the image contains the program."""
         _refuse_home(shared)
         words = ["docker", "image", "inspect", "--format", "{{.Id}}", self.image]
         what = f"there is no image {self.image}"
@@ -108,8 +108,8 @@ class Docker:
     def start(self, command: list[str], place: AgentFolder, given: dict[str, str]) -> Start:
         project, folder, name = Path.cwd(), place.folder, place.folder.name
         words = ["docker", "run", "--rm", "--name", name, "--pull", "never", "--init"]
-        words += ["--interactive"]  # one that is kept is told of its episodes there
-        words += ["--network", "host", "--log-driver", "none"]  # else dockerd keeps all it prints
+        words += ["--interactive"]  # a persistent program reads its episodes from stdin
+        words += ["--network", "host", "--log-driver", "none"]  # else dockerd stores the output
         words += ["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
         words += ["--user", f"{os.getuid()}:{os.getgid()}", "--workdir", str(place.start)]
         words += _mount(project, project, "readonly")
@@ -118,7 +118,7 @@ class Docker:
         words += [] if _is_seen(place) else _mount(place.start, place.start, "readonly")
         words += [*_mount(folder / "tmp", Path("/tmp")), *_mount(folder, folder)]
         words += ["--env", f"HOME={_home(place)}"]
-        for variable in given:  # their values are not for the list of processes
+        for variable in given:  # values would be visible in the process list
             words += ["--env", variable]
         words += ["--entrypoint", command[0], self.image, *command[1:]]
         client = _own("PATH", "HOME", *(name for name in os.environ if name.startswith("DOCKER_")))
@@ -127,7 +127,7 @@ class Docker:
 
 
 def _walls(program: str, tmp: list[str]) -> list[str]:
-    """Return bwrap's options in their order: what is below /tmp is laid over `tmp`."""
+    """Return bwrap's options in order: later mounts, some below /tmp, cover `tmp`."""
     walls = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--cap-drop", "ALL"]
     walls += ["--die-with-parent", "--proc", "/proc", "--dev", "/dev", *tmp]
     for folder in (*map(Path, SYSTEM), *_installation(program)):
@@ -149,7 +149,7 @@ def _find(program: str) -> Path:
 
 
 def _refuse_home(shared: Path) -> None:
-    """Raise PreflightError if a program could read the home folder: that is no sandbox."""
+    """Raise PreflightError if a program could read the home folder."""
     if Path.home().is_relative_to(Path.cwd()):
         raise PreflightError(
             f"agent.sandbox: the program may read the folder that art is started in, and "
@@ -163,7 +163,7 @@ def _refuse_home(shared: Path) -> None:
 
 
 def _ask(tool: str, words: list[str], *, instead: str, todo: str) -> None:
-    """Raise PreflightError with what the tool says where these words fail."""
+    """Run a sandbox tool. Raises PreflightError with its output if it fails."""
     try:
         asked = subprocess.run(
             words,
@@ -186,9 +186,9 @@ def _ask(tool: str, words: list[str], *, instead: str, todo: str) -> None:
 
 
 def _installation(program: str) -> Iterator[Path]:
-    """The folders of a program, and of all that it is a link to, beside the system and the project.
+    """Yield the folders of a program and its link targets, outside the system and the project.
 
-    Of .../bin/NAME it is all that is beside bin, as of an interpreter with its libraries, but
+    For .../bin/NAME this is the parent of bin, as for an interpreter with its libraries, but
     never a home folder.
     """
     path = _find(program)
@@ -206,12 +206,12 @@ def _installation(program: str) -> Iterator[Path]:
 
 
 def _secrets() -> list[Path]:
-    """Return the files of the project in which art itself looks for keys."""
+    """Return the files of the project from which art reads keys."""
     return [file for file in [Path.cwd() / ".env"] if file.exists()]
 
 
 def _is_seen(place: AgentFolder) -> bool:
-    """Return whether the folder in which a program starts is in the project or in its own."""
+    """Return whether the working directory is within the project or the episode's folder."""
     return any(place.start.is_relative_to(folder) for folder in (Path.cwd(), place.folder))
 
 

@@ -1,4 +1,4 @@
-"""Players that no model is behind: they say turns that are known beforehand."""
+"""Agents without a model, whose turns are known in advance."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from art_cli.types import Message, Trajectory
 
 
 class Player(TurnAgent):
-    """Remembers what it said."""
+    """An agent that remembers its turns."""
 
     def __init__(self) -> None:
         self.turns: list[str] = []
@@ -25,12 +25,12 @@ class Player(TurnAgent):
         return self.turns[-1]
 
     def record(self, trajectory: Trajectory) -> None:
-        """See Agent. No model has sampled it, so there are no tokens."""
+        """See Agent. There are no tokens, because no model sampled the turns."""
         trajectory.policy_versions = [0] * len(self.turns)
 
 
 class RandomTurns(Player):
-    """Turns out of demonstrations, each as likely, whatever the episode."""
+    """Plays turns of demonstrations, drawn uniformly, whatever the episode."""
 
     def __init__(self, seed: int, turns: Sequence[str]) -> None:
         super().__init__()

@@ -1,11 +1,12 @@
-"""`agent.use: service`: an agent that already runs as an HTTP service, here or elsewhere.
+"""`agent.use: service`: an agent that runs as an HTTP service, on this machine or elsewhere.
 
     POST URL  {"id", "messages", "tools", "model", "base_url", "mcp_url", "api_key", "end_url",
                "deadline"}
 
-It plays, and answers 200 with the end (gateway/end.py), or 202 and posts the end to `end_url`.
+The service plays the episode. It answers with 200 and the end (gateway/end.py), or with 202 and
+later posts the end to `end_url`.
 
-    GET URL?episode=ID    answered with 410 where the service took the episode and lost it
+    GET URL?episode=ID    answered with 410 if the service accepted the episode and lost it
 """
 
 from __future__ import annotations
@@ -26,22 +27,22 @@ from art_cli.rollout.gateway.hosted_episode import Hosted
 from art_cli.system.deadline import beside
 from art_cli.types import Trajectory
 
-FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0  # seconds before another attempt, doubling
-KEEP_TRYING = 60.0  # seconds for a service to come back before an episode fails
+FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0  # seconds before the next attempt, doubling
+KEEP_TRYING = 60.0  # seconds for a service to come back before the episode fails
 CONNECT_TIMEOUT = 10.0  # seconds
-CHECK_TIMEOUT = 10.0  # seconds for the service to say that it is there
-QUIET = 60.0  # seconds without a request of an agent, until its service is asked for the episode
+CHECK_TIMEOUT = 10.0  # seconds for the service to answer the check
+QUIET = 60.0  # seconds without a request of the agent before the service is asked about the episode
 LOST = 410
-BUSY = (429, 502, 503)  # it has not begun: full, starting, or a proxy found nobody
+BUSY = (429, 502, 503)  # the episode has not begun: the service is full or starting
 REFUSED = (401, 403)
-SHOWN = 500  # characters of an answer that is none
+SHOWN = 500  # characters of an unexpected answer
 
 
 class ServiceRunner:
     """Implements Runner."""
 
     def __init__(self, url: str, key_env: str | None, timeout: float) -> None:
-        """`timeout` is an episode's, in seconds. Raises PreflightError where there is no key."""
+        """`timeout` is an episode's, in seconds. Raises PreflightError if the key is not set."""
         self._url = url
         self._timeout = timeout
         headers = {}
@@ -56,15 +57,15 @@ class ServiceRunner:
         self._make = lambda: httpx.AsyncClient(
             headers=headers,
             timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT),
-            # A kept connection may be closed as an episode is posted, and nobody could tell
-            # whether it was begun.
+            # A kept-alive connection may close while an episode is posted. It would then be unknown
+            # whether the episode had begun.
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
             trust_env=not is_here,
         )
         self._client: httpx.AsyncClient | None = None
 
     async def open(self) -> None:
-        """Ask whether the service is there: GET, answered by anything but a failure.
+        """Check with GET that the service runs: any answer but a failure is fine.
 
         Raises PreflightError.
         """
@@ -92,7 +93,7 @@ class ServiceRunner:
             await self._client.aclose()
 
     async def run(self, hosted: Hosted, url: str, trajectory: Trajectory) -> str | None:
-        """See Runner. Raises AgentError where the service is gone, or refuses the key."""
+        """See Runner. Raises AgentError if the service is gone or refuses the key."""
         posting = asyncio.ensure_future(self._post(hosted, task_of(hosted, url, self._timeout)))
         try:
             await asyncio.wait({posting, hosted.told}, return_when=asyncio.FIRST_COMPLETED)
@@ -111,7 +112,7 @@ class ServiceRunner:
         return end.answer
 
     async def _post(self, hosted: Hosted, task: dict[str, Any]) -> httpx.Response:
-        """Post an episode until the service has taken it; what it says then is its word."""
+        """Post an episode until the service accepts or refuses it. Return the response."""
         if not self._client:
             self._client = self._make()
         loop, wait = asyncio.get_running_loop(), FIRST_WAIT
@@ -139,9 +140,9 @@ class ServiceRunner:
             wait = min(2 * wait, LONGEST_WAIT)
 
     async def _posted(self, hosted: Hosted) -> AgentEnd:
-        """Return the end that is posted. Raises AgentError where the service has lost the episode.
+        """Return the posted end. Raises AgentError if the service has lost the episode.
 
-        It is asked, as often as nothing was heard of the agent for a while.
+        After each `QUIET` seconds without a request of the agent, asks the service about it.
         """
         heard = -1
         while not (await asyncio.wait({hosted.told}, timeout=QUIET))[0]:
@@ -159,11 +160,11 @@ class ServiceRunner:
         try:
             async with asyncio.timeout(CHECK_TIMEOUT):
                 return (await self._client.get(url)).status_code == LOST
-        except (httpx.HTTPError, TimeoutError):  # its workers may play on while it starts again
+        except (httpx.HTTPError, TimeoutError):  # its workers may continue while it restarts
             return False
 
     async def _take(self, hosted: Hosted, answer: httpx.Response) -> None:
-        """Take the end that an answer holds. Raises CrashError, AgentError."""
+        """Accept the end in a response. Raises CrashError, AgentError."""
         if answer.status_code in REFUSED:
             raise AgentError(self._refused(answer))
         if answer.status_code != 200:
@@ -185,7 +186,7 @@ class ServiceRunner:
 
 
 def task_of(hosted: Hosted, url: str, deadline: float) -> dict[str, Any]:
-    """Return what an agent is told of an episode that it is to play."""
+    """Return the description of an episode for an agent that is to play it."""
     return {
         "id": hosted.id,
         "messages": hosted.opening,

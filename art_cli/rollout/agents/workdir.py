@@ -1,4 +1,4 @@
-"""`agent.workdir`: the folder in which an agent starts, and the home that it has."""
+"""`agent.workdir`: the working directory of an agent, and its home folder."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ PYTHON = re.compile(r"(python|pypy)[\d.]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentFolder:
-    """The folder in which an agent works."""
+    """The folders of an agent."""
 
-    folder: Path  # its own; it holds `tmp`, and is removed
-    start: Path  # in which it starts
+    folder: Path  # the agent's own; contains `tmp`, and is removed
+    start: Path  # the working directory
     home: Path | None = None  # None: art's own
 
     @property
     def parts(self) -> Iterator[Path]:
-        """The folders that are made in its own."""
+        """The folders that are created in `folder`."""
         return (self.folder / name for name in ("tmp", "work", "home"))
 
 
 class Workdir:
-    """The meaning of `agent.workdir`, seen from the folder that art was started in."""
+    """The meaning of `agent.workdir`, relative to the folder in which art was started."""
 
     def __init__(self, setting: str = "fresh") -> None:
-        """Raise PreflightError where it names no folder."""
+        """Raise PreflightError if the setting names no folder."""
         self._project = Path.cwd()
         self.is_fresh = setting == "fresh"
         self._is_inherited = setting == "inherit"
@@ -51,7 +51,7 @@ class Workdir:
                 )
 
     def place(self, folder: Path) -> AgentFolder:
-        """Return where an agent works that has a folder for itself."""
+        """Create the folders of an agent in a folder of its own. Return their paths."""
         place = AgentFolder(folder=folder, start=self.shared)
         if self.is_fresh:
             place = AgentFolder(folder=folder, start=folder / "work", home=folder / "home")
@@ -60,11 +60,11 @@ class Workdir:
         return place
 
     def command(self, words: list[str]) -> list[str]:
-        """Return a command that means the same wherever it starts.
+        """Return the command with paths that work from any working directory.
 
-        A word, or what is behind `=` in an option, becomes absolute where it names a file or a
-        folder of the project's; `.` stays, and is where it starts. A program without a slash is
-        looked for in PATH alone.
+        A word, or the value behind `=` in an option, becomes absolute if it names a file or folder
+        of the project. `.` is left as is, and means the working directory. A program without a
+        slash is found through PATH only.
         """
         if self._is_inherited:
             return words
@@ -77,19 +77,19 @@ class Workdir:
             return word
         try:
             is_there = (self._project / path).exists()
-        except OSError:  # too long for a path: code, say
+        except OSError:  # too long for a path, such as code
             return word
         return f"{option}{is_option}{self._project / path}" if is_there else word
 
     def environment(self, words: list[str], given: dict[str, str]) -> dict[str, str]:
-        """Return variables by which `python -m` finds the project's modules, as it does there."""
+        """Return variables with which `python -m` still finds the project's modules."""
         if self._is_inherited or not _runs_module(words):
             return {}
         before = given.get("PYTHONPATH")
         return {"PYTHONPATH": f"{self._project}{os.pathsep + before if before else ''}"}
 
     def hint(self, printed: str) -> str:
-        """Return what to say to a program that failed because it did not find something, or ""."""
+        """Return advice for a program that failed because it did not find something, or ""."""
         if self._is_inherited or not NOT_FOUND.search(printed):
             return ""
         where = "a fresh folder with a HOME of its own" if self.is_fresh else str(self.shared)
@@ -100,11 +100,11 @@ class Workdir:
 
 
 def _runs_module(words: list[str]) -> bool:
-    """Return whether a command holds `python ... -m MODULE`."""
+    """Return whether a command contains `python ... -m MODULE`."""
     pythons = [n for n, word in enumerate(words) if PYTHON.fullmatch(os.path.basename(word))]
     for word in words[pythons[0] + 1 :] if pythons else ():
         if word.endswith(".py"):
-            return False  # a script, which has options of its own
+            return False  # a script, which has its own options
         if re.match(r"-[A-Za-z]*m", word):
             return True
     return False

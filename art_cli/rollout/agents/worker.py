@@ -1,4 +1,4 @@
-"""Plays episodes with an async function in an environment of its own, which need not hold art.
+"""Plays episodes with an async function in a separate Python environment, which need not have art.
 
 python -u -c WORKER.PY path/to/agent.py:play       (or package.module:play)
 
@@ -20,7 +20,7 @@ from typing import IO, Any
 
 
 class WorkerTask:
-    """The episode as a function gets it: as `Task` in art's own process, and the addresses."""
+    """The episode in the form that a function receives: `Task`, plus the gateway's addresses."""
 
     def __init__(self, told: dict[str, Any]) -> None:
         self.messages = told["messages"]
@@ -28,15 +28,15 @@ class WorkerTask:
         self.base_url = told["base_url"]
         self.api_key = told["api_key"]
         self.mcp_url = told["mcp_url"]
-        self.workdir = told["workdir"]  # in which it is called
+        self.workdir = told["workdir"]  # the working directory of the function
         self.is_over = False
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> str:
-        """Return what one of the tools gives; a refusal is a text that begins with `error: `."""
+        """Return the result of a tool call. A refusal is a text that begins with `error: `."""
         return await asyncio.to_thread(self._call, name, arguments)
 
     async def reply(self, text: str) -> str:
-        """Say something to whom the task is for; return what comes back."""
+        """Send a text to the env, which speaks for the user. Return its answer."""
         return await self.call_tool("reply", {"text": text})
 
     def _call(self, name: str, arguments: dict[str, Any]) -> str:
@@ -54,9 +54,9 @@ class WorkerTask:
 
 
 def find(use: str) -> Any:
-    """Return the function that `agent.function` names."""
+    """Import the function that `agent.function` names."""
     where, _, name = use.rpartition(":")
-    # Never "", which would be each episode's folder, with whatever the policy wrote there.
+    # Never "", which would be the episode's folder with files that the policy wrote.
     own = os.path.dirname(os.path.abspath(where)) if where.endswith(".py") else os.getcwd()
     sys.path[:] = [own, *filter(None, sys.path)]
     if where.endswith(".py"):
@@ -73,14 +73,14 @@ def find(use: str) -> Any:
 
 
 async def play(function: Any, told: dict[str, Any]) -> dict[str, Any]:
-    """Play one episode; return its end."""
+    """Play one episode and return its end."""
     client, home = None, os.getcwd()
     try:
         try:
             from openai import AsyncOpenAI
 
             client = AsyncOpenAI(base_url=told["base_url"], api_key=told["api_key"], max_retries=0)
-        except ImportError:  # then the function asks by itself
+        except ImportError:  # then the function uses its own client
             pass
         os.chdir(told["workdir"])
         said = await function(client, WorkerTask(told))
@@ -89,7 +89,7 @@ async def play(function: Any, told: dict[str, Any]) -> dict[str, Any]:
         at = traceback.extract_tb(e.__traceback__)[-1]
         return {"error": f"{at.filename}:{at.lineno}: {type(e).__name__}: {e}"}
     finally:
-        os.chdir(home)  # the episode's folder is removed
+        os.chdir(home)  # the episode's folder will be removed
         if client is not None:
             await client.close()
     if said is None or isinstance(said, str):
@@ -100,7 +100,7 @@ async def play(function: Any, told: dict[str, Any]) -> dict[str, Any]:
 
 
 async def main(use: str, out: IO[str]) -> None:
-    """Play until stdin ends."""
+    """Play episodes until stdin closes."""
 
     def tell(word: str, **more: Any) -> None:
         out.write(json.dumps({"art": word, **more}) + "\n")
@@ -115,5 +115,5 @@ async def main(use: str, out: IO[str]) -> None:
 
 if __name__ == "__main__":
     own = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what the function prints is no line of the protocol
+    os.dup2(2, 1)  # keep the function's output out of the protocol
     asyncio.run(main(sys.argv[1], own))

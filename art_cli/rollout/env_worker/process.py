@@ -1,7 +1,7 @@
 """The processes that serve an env.
 
-Threads write to it, read from it and keep what it prints: an env that stands still, or prints
-without end, holds up nothing here.
+Threads write requests, read answers and store output, so an env that hangs or prints without end
+does not block this process.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from art_cli.system.deadline import DeadlineError
 from art_cli.system.guard import guarded
 
 READY_SECONDS = 120.0  # to import the env
-GRACE = 5.0  # seconds to end by itself
-CANCEL_SECONDS = 10.0  # to give up a call; a worker that does not stands still
-MOST_KILLERS = 8  # scenarios that end the process, one after another; then the env is no use
-MOST_LOGGED, SHOWN = 2**24, 2**12  # bytes of what it prints: in the log, in an error
+GRACE = 5.0  # seconds for the process to exit
+CANCEL_SECONDS = 10.0  # seconds to cancel a call; a process that does not is stuck and killed
+MOST_KILLERS = 8  # scenarios that kill the process in a row before the env is given up
+MOST_LOGGED, SHOWN = 2**24, 2**12  # bytes of output in the log, and in an error
 BOOT = """
 import importlib.util, sys
 if sys.version_info < (3, 11) or importlib.util.find_spec("pydantic") is None:
@@ -48,29 +48,29 @@ main(sys.argv[1])
 
 
 class WorkerDiedError(RemoteError):
-    """The process that an episode was played in is gone; says how it ended and its last words."""
+    """The process that played an episode has died. The text has its exit and its last output."""
 
 
 class ServedEpisode(Protocol):
-    """An episode as a process has it, whose env may ask a model."""
+    """An episode in one process, whose env may ask a model."""
 
     loop: asyncio.AbstractEventLoop | None
 
     async def answer(self, told: dict[str, Any]) -> None:
-        """Ask the model, and send what it says."""
+        """Ask the model and send its answer to the process."""
         ...
 
 
 class EnvWorker:
-    """One env in one interpreter: the process that serves it now, and one to try episodes in."""
+    """One env in one interpreter: the serving process, and a second one to try episodes in."""
 
     def __init__(self, python: str, use: str) -> None:
-        """Raise UsageError where there is no such interpreter."""
+        """Raise UsageError if the interpreter does not exist."""
         if shutil.which(python) is None:
             raise UsageError(f"env.python: there is no program {python!r} (seen from {Path.cwd()})")
         self.python = python
         self.use = use
-        self.log: Path | None = None  # takes what is printed
+        self.log: Path | None = None  # receives the output
         self._process: WorkerProcess | None = None
         self._aside: WorkerProcess | None = None
         self._turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
@@ -81,29 +81,29 @@ class EnvWorker:
         atexit.register(self.close)
 
     def process(self) -> WorkerProcess:
-        """Return the process, another one if it has died."""
+        """Return the serving process. Starts a new one if it has died."""
         with self._lock:
             if self._process is None or self._process.death:
                 self._process = WorkerProcess(self)
             return self._process
 
     def aside(self) -> tuple[WorkerProcess, bool]:
-        """Return a process in which no episode is under way, and whether it never had one."""
+        """Return a process without running episodes, and whether it has never played one."""
         is_new = self._aside is None or bool(self._aside.death)
         if self._aside is None or is_new:
             self._aside = WorkerProcess(self)
         return self._aside, is_new
 
     def turn(self) -> asyncio.Lock:
-        """Return the lock that whoever uses `aside` holds."""
+        """Return the lock to hold while using the process of `aside`."""
         return self._turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
 
     def works(self) -> None:
-        """Note that the env has answered."""
+        """Record that the env has answered."""
         self._killers.clear()
 
     def convict(self, scenario: str, died: WorkerDiedError) -> None:
-        """Note that a scenario has ended a process. Raise EnvError where all of them do."""
+        """Record that a scenario killed a process. Raises EnvError at `MOST_KILLERS` in a row."""
         self._killers.add(scenario)
         if len(self._killers) >= MOST_KILLERS:
             raise EnvError(
@@ -112,7 +112,7 @@ class EnvWorker:
             ).ending_run()
 
     def keep(self, log: Path) -> None:
-        """Write to a log what is printed from now on, and the last of what was."""
+        """Write further output, and the end of the output so far, to a log file."""
         if log != self.log:
             log.parent.mkdir(parents=True, exist_ok=True)
             with log.open("ab") as file:
@@ -120,9 +120,9 @@ class EnvWorker:
             self.log = log
 
     def now(self, do: str, seconds: float, **more: Any) -> Any:
-        """Return what the process answers, for code without an event loop.
+        """Return the answer of the process to a request, for code without an event loop.
 
-        The next process is asked where an episode may have ended the one that was.
+        If the process dies while it has episodes, which may be the cause, retries in a new one.
         """
         while True:
             process = self.process()
@@ -133,17 +133,17 @@ class EnvWorker:
                     raise
 
     def close(self) -> None:
-        """End the processes."""
+        """Close the processes."""
         processes, self._process, self._aside = (self._process, self._aside), None, None
         for process in filter(None, processes):
             process.close()
 
 
 class WorkerProcess:
-    """Requests to a process, by their number, and what became of them."""
+    """One process, with its requests by number."""
 
     def __init__(self, worker: EnvWorker) -> None:
-        self.death = ""  # how it ended: a text that follows "it"
+        self.death = ""  # how it ended, as the rest of a sentence
         self._is_ready = False
         self.served: WeakValueDictionary[int, ServedEpisode] = WeakValueDictionary()
         self.episodes = count(1)
@@ -153,14 +153,14 @@ class WorkerProcess:
         self._given_up: dict[int, threading.Timer] = {}
         self._lock = threading.Lock()
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self.tail, self._num_logged = b"", 0  # of what it printed
-        self._killed = ""  # why we ended it
+        self.tail, self._num_logged = b"", 0  # the end of its output
+        self._killed = ""  # the reason if we killed it
         self._process = subprocess.Popen(
             guarded([worker.python, "-c", BOOT, worker.use, *_lent(worker.use)], grace=GRACE),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for the run, which ends it itself
+            start_new_session=True,  # Ctrl-C goes to the run, which ends the process itself
         )
         assert self._process.stderr
         self._printed = MaskedOutput(self._process.stderr, self._keep)
@@ -172,24 +172,24 @@ class WorkerProcess:
             thread.start()
 
     def tell(self, do: str, **more: Any) -> None:
-        """Send what nobody waits for."""
+        """Send a message that has no answer."""
         self._lines.put(line_of({"do": do, **more}))
 
     def begin(self, do: str, **more: Any) -> None:
-        """Have something done without waiting for it."""
+        """Send a request without waiting for its answer."""
         with suppress(WorkerDiedError):
             self._send(do, more)
 
     async def ready(self) -> None:
-        """Wait until the env is imported. Raise what that raises, WorkerDiedError."""
+        """Wait until the env is imported. Raises the import's exception, WorkerDiedError."""
         if not self._is_ready:
             await self.ask("ready")
             self._is_ready = True
 
     async def ask(self, do: str, **more: Any) -> Any:
-        """Return what the process answers. A caller that is cancelled cancels the request.
+        """Return the answer to a request. Cancelling the caller cancels the request.
 
-        Raise what the env raises, WorkerDiedError.
+        Raises the env's exceptions, WorkerDiedError.
         """
         number, future = self._send(do, more)
         try:
@@ -199,9 +199,9 @@ class WorkerProcess:
             raise
 
     def now(self, do: str, seconds: float, **more: Any) -> Any:
-        """Return what the process answers, for code without an event loop.
+        """Return the answer to a request, for code without an event loop.
 
-        Raise as `ask` does, and DeadlineError.
+        Raises like `ask`, and DeadlineError after `seconds`.
         """
         number, future = self._send(do, more)
         try:
@@ -211,7 +211,7 @@ class WorkerProcess:
             raise DeadlineError(f"{do}() did not return within {seconds:.3g} s") from None
 
     def close(self) -> None:
-        """Let it end by itself, or end it."""
+        """Let the process exit, or kill it."""
         self._lines.put(None)
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(2 * GRACE)
@@ -230,7 +230,7 @@ class WorkerProcess:
         return number, future
 
     def _give_up(self, number: int) -> None:
-        """Cancel a call. A process that does not answer that either is ended."""
+        """Cancel a call. Kill the process if it does not answer within `CANCEL_SECONDS`."""
         why = f"stood still for {CANCEL_SECONDS:g} s beyond a deadline and was ended"
         timer = threading.Timer(CANCEL_SECONDS, self._kill, [why])
         timer.daemon = True
@@ -249,7 +249,7 @@ class WorkerProcess:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(2 * GRACE)
             return
-        self._process.kill()  # the guard: the kernel then kills what it guards
+        self._process.kill()  # the guard; the kernel then kills the guarded processes
 
     def _write(self) -> None:
         assert self._process.stdin
@@ -259,7 +259,7 @@ class WorkerProcess:
                 stdin.flush()
 
     def _keep(self, printed: bytes) -> None:
-        """Keep what it prints: the end of it here, the beginning in the log."""
+        """Store output: its end in `tail`, its beginning in the log."""
         self.tail = (self.tail + printed)[-SHOWN:]
         if (log := self._worker.log) and self._num_logged < MOST_LOGGED:
             self._num_logged += len(printed)
@@ -291,7 +291,7 @@ class WorkerProcess:
                 future.set_exception(WorkerDiedError(f"the env's process {self.death}"))
 
     def _take(self, told: dict[str, Any]) -> None:
-        """Do what a line says. Raise whatever comes of one that is not of the protocol."""
+        """Process a line of the protocol. Any exception means that the line is invalid."""
         if "ask" in told:
             self._answer(told)
             return
@@ -304,18 +304,18 @@ class WorkerProcess:
         if timer:
             timer.cancel()
         if future:
-            with suppress(InvalidStateError):  # nobody waits for it any more
+            with suppress(InvalidStateError):  # its caller has stopped waiting
                 future.set_exception(error) if error else future.set_result(value)
 
     def _answer(self, told: dict[str, Any]) -> None:
         served: ServedEpisode | None = self.served.get(told["episode"])
         if served is not None and served.loop:
-            with suppress(RuntimeError):  # its loop has ended
+            with suppress(RuntimeError):  # its event loop has ended
                 asyncio.run_coroutine_threadsafe(served.answer(told), served.loop)
 
 
 def _lent(use: str) -> list[str]:
-    """Return the packages that the process gets from here, as `name=folder`."""
+    """Return the packages that the process imports from here, as `name=folder`."""
     names = ["art_cli"] + ([] if ".py:" in use else [use.partition(":")[0].partition(".")[0]])
     specs = {name: importlib.util.find_spec(name) for name in names if name}
     return [

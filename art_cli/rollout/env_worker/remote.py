@@ -1,4 +1,4 @@
-"""The class that stands for an env in an interpreter of its own."""
+"""The stand-in class for an env in a separate interpreter."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from art_cli.rollout.env_worker.wire import given_of, plain
 from art_cli.system.deadline import DeadlineError
 from art_cli.types import Message, Scenario, Split, Trajectory
 
-LISTING_SECONDS = 600.0  # to make scenarios or demonstrations
+LISTING_SECONDS = 600.0  # seconds to list scenarios or demonstrations
 
 
 def log_env(env: type[Env], file: Path) -> None:
-    """Write what an env in an interpreter of its own prints to the end of a file."""
+    """Append the output of an env in a separate interpreter to a file. Ignores other envs."""
     if issubclass(env, RemoteEnv):
         env.worker.keep(file)
 
 
 class RemoteEnv(Env):
-    """One episode that is played elsewhere."""
+    """One episode that is played in another process."""
 
     worker: ClassVar[EnvWorker]
 
@@ -68,7 +68,7 @@ class RemoteEnv(Env):
         return list(self._offered)
 
     async def files(self) -> dict[str, bytes]:
-        """See Env. The env there learns the folder by it, too."""
+        """See Env. Also sets the workdir of the env in the other process."""
         told = await self._there.ask("files", workdir=str(self.workdir))
         return {name: b64decode(content) for name, content in told.items()}
 
@@ -95,9 +95,9 @@ class RemoteEnv(Env):
         await self._there.close()
 
 
-@lru_cache(maxsize=16)  # a config is resolved more than once, and its classes must be the same
+@lru_cache(maxsize=16)  # a config is resolved repeatedly and must get the same class
 def remote_class(python: str, use: str) -> type[Env]:
-    """Start the process; return the class, which has all that is known of an env without it."""
+    """Start the process. Return a class with everything that is known about the env without it."""
     worker = EnvWorker(python, use)
     try:
         told = worker.now("describe", READY_SECONDS)
@@ -122,10 +122,10 @@ def remote_class(python: str, use: str) -> type[Env]:
 
 
 def _settings_class(worker: EnvWorker, told: list[dict[str, Any]]) -> type:
-    """Return the env's Config: its names and defaults here, its checks there."""
+    """Return the env's Config class: names and defaults are here, checks run in the process."""
 
     def check(self: Any) -> None:
-        """Raise ValueError with what is wrong."""
+        """Raise ValueError with the mistakes in the settings."""
         try:
             wrong = worker.now("check", READY_SECONDS, args=plain(self))
         except (RemoteError, DeadlineError) as e:

@@ -1,11 +1,11 @@
-"""An episode that goes on in another process when its own dies.
+"""An episode that continues in another process when its own dies.
 
-All that it was asked is kept with the answers. Another process is asked the same again, and must
-answer the same. An episode that was asked nothing as its process died did not end it, and moves to
-the process that serves the env now. Any other may have ended it, and is tried: alone, in a process
-aside. If that one dies too, the episode has ended both and fails; if not, it goes on.
+All requests of the episode are stored with their answers. A new process replays the requests and
+must give the same answers. An episode without a pending request did not kill the process, so it
+moves to the new serving process. An episode with a pending request may have killed it, so it is
+tried alone in a second process. If that one dies too, the episode fails. Otherwise it continues.
 
-The clock of the call that waits for this stands still meanwhile.
+The clock of the waiting call is paused meanwhile.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from art_cli.rollout.env_worker.process import EnvWorker, WorkerDiedError, Worke
 from art_cli.rollout.env_worker.wire import told_of
 from art_cli.system.deadline import DeadlineError, paused
 
-MOVE_SECONDS = 600.0  # to ask another process all that was asked before
+MOVE_SECONDS = 600.0  # seconds to replay all earlier requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +37,20 @@ class EnvAnswer:
     error: Exception | None = None
 
     def get(self) -> Any:
-        """Return the value. Raise the error."""
+        """Return the value, or raise the error."""
         if self.error:
             raise self.error
         return self.value
 
     def is_like(self, other: EnvAnswer) -> bool:
-        """Return whether two answers are the same, whatever the stack of an error."""
+        """Return whether two answers are equal, apart from the traceback of an error."""
         errors = [(type(o.error), str(o.error)) for o in (self, other)]
         return self.value == other.value and errors[0] == errors[1]
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A request that was answered."""
+    """A request with its answer."""
 
     do: str
     more: dict[str, Any]
@@ -58,13 +58,13 @@ class Past:
 
 
 class Copy:
-    """An episode as one process has it."""
+    """An episode in one particular process."""
 
     def __init__(self, process: WorkerProcess, episode: PlayedEpisode) -> None:
         self.process = process
         self.loop: asyncio.AbstractEventLoop | None = None
         self._episode = episode
-        self._answers = list(episode.answers)  # of models, that it has not heard yet
+        self._answers = list(episode.answers)  # of models, that this process has not received yet
         self._number = next(process.episodes)
         process.served[self._number] = self
         opening = {"scenario": episode.env.scenario, "args": episode.args}
@@ -73,7 +73,7 @@ class Copy:
         self._forget.atexit = False
 
     async def ask(self, do: str, more: dict[str, Any]) -> EnvAnswer:
-        """Return what comes of a request. Raise WorkerDiedError."""
+        """Return the answer to a request, including the env's exception. Raises WorkerDiedError."""
         self.loop = asyncio.get_running_loop()
         try:
             return EnvAnswer(await self.process.ask(do, episode=self._number, **more))
@@ -83,21 +83,21 @@ class Copy:
             return EnvAnswer(error=e)
 
     def now(self, do: str, seconds: float) -> Any:
-        """Return what the process answers, for code without an event loop."""
+        """Return the answer to a request, for code without an event loop."""
         return self.process.now(do, seconds, episode=self._number)
 
     async def close(self) -> None:
-        """Close the env. Raise what that raises."""
+        """Close the env. Raises the env's exceptions."""
         (await self.ask("close", {})).get()
         self._forget.detach()
 
     def drop(self) -> None:
-        """Have the env closed, whenever that is done."""
+        """Request that the env be closed, without waiting for it."""
         self.process.begin("close", episode=self._number)
         self._forget.detach()
 
     async def answer(self, told: dict[str, Any]) -> None:
-        """Send what a model says: what it said before, where this was asked before."""
+        """Send a model's answer. A question of an earlier process gets the same answer again."""
         question = {key: told[key] for key in ("llm", "messages", "schema", "tools")}
         heard = next((n for n, (asked, _) in enumerate(self._answers) if asked == question), None)
         if heard is None:
@@ -108,10 +108,10 @@ class Copy:
 
 
 class PlayedEpisode:
-    """One episode, in whichever process it is played."""
+    """One episode, in whichever process currently plays it."""
 
     def __init__(self, worker: EnvWorker, env: Env, args: Any) -> None:
-        """`args` are the env's settings, as JSON has them."""
+        """`args` are the env's settings as JSON values."""
         self.env = env
         self.args = args
         self.answers: list[tuple[dict[str, Any], dict[str, Any]]] = []  # of models, by question
@@ -122,7 +122,7 @@ class PlayedEpisode:
         self._is_torn = False  # it ended, or a request was cancelled and may be half done
 
     async def ask(self, do: str, **more: Any) -> Any:
-        """Return what the env answers. Raise what it raises, WorkerDiedError, EnvError."""
+        """Return the env's answer. Raises the env's exceptions, WorkerDiedError, EnvError."""
         try:
             outcome = await self._ask(do, more)
         except asyncio.CancelledError:
@@ -132,20 +132,20 @@ class PlayedEpisode:
         return outcome.get()
 
     def now(self, do: str, seconds: float) -> Any:
-        """Return what the env answers, for code without an event loop. It moves nowhere."""
+        """Return the env's answer, for code without an event loop. Does not change the process."""
         self._home = self._home or Copy(self._worker.process(), self)
         return self._home.now(do, seconds)
 
     async def close(self) -> None:
-        """Close the env; where its process is gone, there is nothing to close."""
-        self._is_torn = True  # it is not played again
-        self._past.clear()  # which holds the trajectory
+        """Close the env, unless its process has died."""
+        self._is_torn = True  # do not replay it
+        self._past.clear()  # frees the trajectory
         if self._home and not self._home.process.death:
-            with suppress(WorkerDiedError):  # through whichever episode: this one has its reward
+            with suppress(WorkerDiedError):  # whichever episode killed it: this one has its reward
                 await self._home.close()
 
     async def ask_model(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Return what a model of the run says, as it is sent, and keep it."""
+        """Ask a model of the run. Store and return its answer in the form that is sent."""
         answer: dict[str, Any]
         try:
             llm = self.env.services.llm(TypeAdapter(LLMConfig).validate_python(question["llm"]))
@@ -166,14 +166,14 @@ class PlayedEpisode:
         return await self._alone(do, more)
 
     async def _at_home(self) -> Copy:
-        """Return the episode in the process that serves the env, moved there if need be."""
+        """Return the episode in the serving process, and move it there if necessary."""
         async with self._moving:
             if self._home is None or (self._home.process.death and not self._is_torn):
                 self._home = await self._copy_in(self._worker.process())
             return self._home
 
     async def _alone(self, do: str, more: dict[str, Any]) -> EnvAnswer:
-        """Return the answer of a process that has nothing else to do."""
+        """Return the answer of a process that plays no other episode."""
         with paused():
             await self._worker.turn().acquire()
         try:
@@ -183,7 +183,7 @@ class PlayedEpisode:
                     copy = await self._copy_in(process)
                     outcome = await copy.ask(do, more)
                 except WorkerDiedError as e:
-                    if is_new:  # or else one before may have left something that ended it
+                    if is_new:  # otherwise an earlier episode may be the cause
                         self._worker.convict(self.env.scenario.id, e)
                         raise
                 else:
@@ -194,9 +194,9 @@ class PlayedEpisode:
             self._worker.turn().release()
 
     async def _copy_in(self, process: WorkerProcess) -> Copy:
-        """Return the episode in another process, which was asked all that was asked before.
+        """Return the episode in another process after a replay of all earlier requests.
 
-        Raise WorkerDiedError, DeadlineError, RemoteError where the env answers something else.
+        Raises WorkerDiedError, DeadlineError, RemoteError if an answer differs.
         """
         copy = Copy(process, self)
         try:

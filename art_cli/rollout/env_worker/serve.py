@@ -1,7 +1,7 @@
-"""The process in an env's own interpreter: it makes episodes of one env, and does what is asked.
+"""The program in the env's own interpreter, which plays episodes of one env on request.
 
-Each request is a task of its own. `start()` and `close()` of an episode run in one task, a plain
-`def` in a thread, as they do within art. Who waits has the deadlines, and cancels.
+Each request runs in its own task. As within art, `start()` and `close()` of an episode run in one
+task, and a plain `def` runs in a thread. The requesting process has the deadlines, and cancels.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from art_cli.rollout.lifetime import Lifetime
 from art_cli.system.deadline import check_stuck, run_here, user_code
 from art_cli.types import Scenario
 
-FOREVER = 1e9  # seconds: who waits has the deadlines
-END_SECONDS = 3.0  # to close what is open when all ends
+FOREVER = 1e9  # seconds; the requesting process has the deadlines
+END_SECONDS = 3.0  # seconds to close open episodes at the end
 OF_CLASS = (
     *("system", "max_turns", "tool_timeout", "episode_timeout", "num_scenarios"),
     "has_side_effects",
@@ -48,7 +48,7 @@ OF_CLASS = (
 
 @dataclass(slots=True)
 class _Open:
-    """An episode."""
+    """An open episode."""
 
     env: Env
     lifetime: Lifetime
@@ -61,15 +61,15 @@ class EnvServer:
     def __init__(self, use: str, write: Callable[[bytes], None]) -> None:
         self._use = use
         self._write = write
-        self._made: dict[int, Callable[[], _Open]] = {}  # episodes that nothing was asked of yet
+        self._made: dict[int, Callable[[], _Open]] = {}  # episodes without a request so far
         self._open: dict[int, _Open] = {}
         self._tasks: dict[int, asyncio.Task[Any]] = {}
-        self._questions: dict[int, asyncio.Future[Reply]] = {}  # to models
+        self._questions: dict[int, asyncio.Future[Reply]] = {}  # to models, by number
         self._numbers = count(1)
 
     @cached_property
     def _env(self) -> type[Env]:
-        """The env. Raise UsageError where there is none."""
+        """The env's class. Raises UsageError if it does not exist."""
         return env_class(self._use)
 
     @cached_property
@@ -77,7 +77,7 @@ class EnvServer:
         return TypeAdapter(self._env.Config)
 
     async def serve(self, lines: asyncio.Queue[bytes]) -> None:
-        """Do what the lines say, until there is an empty one."""
+        """Process protocol lines until an empty one."""
         while line := await lines.get():
             told = json.loads(line)
             do, number = told.pop("do"), told.pop("id", None)
@@ -93,7 +93,7 @@ class EnvServer:
             await asyncio.wait_for(asyncio.gather(*closing, return_exceptions=True), END_SECONDS)
 
     async def _done(self, do: str, told: dict[str, Any]) -> Any:
-        """Return what a request asks for. Raise what it raises."""
+        """Run a request and return its result. Raises the env's exceptions."""
         episode = told.pop("episode", None)
         if episode is None:
             with user_code():
@@ -105,7 +105,7 @@ class EnvServer:
         return value
 
     def _answer(self, number: int, task: asyncio.Task[Any]) -> None:
-        """Answer a request whose task has ended: one cancelled before its first step has, too."""
+        """Send the answer to a request whose task has ended, even if cancelled before it began."""
         del self._tasks[number]
         try:
             line = line_of({"id": number, "value": task.result()})
@@ -114,7 +114,7 @@ class EnvServer:
         self._write(line)
 
     def _at(self, episode: int) -> _Open:
-        """Return an episode. Raise what making its env raises."""
+        """Return an open episode. Raises the exceptions of the env's constructor."""
         if make := self._made.pop(episode, None):
             with user_code():
                 self._open[episode] = make()
@@ -125,7 +125,7 @@ class EnvServer:
             return self._env
         return Env
 
-    # What nobody waits for.
+    # Messages without an answer.
 
     def _told_open(self, episode: int, scenario: dict[str, Any], args: dict[str, Any]) -> None:
         def make() -> _Open:
@@ -154,11 +154,11 @@ class EnvServer:
             calls = tuple(NativeCall(**call) for call in reply["calls"])
             question.set_result(Reply(**{**reply, "calls": calls}))
 
-    # Of the class: in the main thread, as within art. Libraries set signals when they are loaded.
+    # Requests to the class run in the main thread, as in art: libraries set signals on import.
 
     def _class_describe(self) -> dict[str, Any]:
         env = self._env
-        tools_of(env)  # raises UsageError where a tool cannot be one
+        tools_of(env)  # raises UsageError if a tool is invalid
         return {
             "name": env.__name__,
             "doc": env.__doc__,
@@ -174,7 +174,7 @@ class EnvServer:
         assert self._env  # it is imported
 
     def _class_check(self, args: dict[str, Any]) -> str:
-        """Return what is wrong with settings; nothing where they are right."""
+        """Return the mistakes in the settings as a text; "" if there are none."""
         try:
             self._settings(args)
         except ValidationError as e:
@@ -188,7 +188,7 @@ class EnvServer:
         return list(islice(found, MAX_SCENARIOS + 1))
 
     async def _class_demonstrations(self, args: dict[str, Any], num: int) -> list[Any]:
-        def make() -> list[Any]:  # it plays, which needs a loop of its own
+        def make() -> list[Any]:  # it plays episodes, which needs a separate event loop
             found = self._env.demonstrations(self._settings(args), num)
             return list(islice(found, 2 * num))
 
@@ -200,7 +200,7 @@ class EnvServer:
     def _settings(self, args: dict[str, Any]) -> Any:
         return self._config.validate_json(json.dumps(args), strict=True)
 
-    # Of an episode.
+    # Requests to an episode.
 
     async def _episode_start(self, open: _Open) -> dict[str, Any]:
         check_stuck()
@@ -257,7 +257,7 @@ class EnvServer:
 
 
 class _Services:
-    """Implements Services: the models are asked by art."""
+    """Implements Services: art's own process asks the models."""
 
     def __init__(self, ask: Callable[[LLMConfig, dict[str, Any]], Any]) -> None:
         self._ask = ask
@@ -267,7 +267,7 @@ class _Services:
 
 
 class _RemoteLLM:
-    """A model of the run, of which no more is known here than what it answers."""
+    """A model of the run, asked through art's own process."""
 
     def __init__(self, cfg: LLMConfig, ask: Callable[[LLMConfig, dict[str, Any]], Any]) -> None:
         self._cfg = cfg
@@ -293,7 +293,7 @@ def _settings_of(config: type) -> Iterator[dict[str, Any]]:
 
 
 def _places(env: type[Env]) -> dict[str, str]:
-    """Return `file:line` by method, of those that are not art's; of the class by ""."""
+    """Return `file:line` of each method that is not art's, by name, and of the class by ""."""
     found = {"": ""}
     for name, member in inspect.getmembers_static(env):
         code = getattr(inspect.unwrap(getattr(member, "__func__", member)), "__code__", None)
@@ -305,7 +305,7 @@ def _places(env: type[Env]) -> dict[str, str]:
 
 
 def main(use: str) -> None:
-    """Serve until stdin ends. What the env prints, and what it reads, is no line of ours."""
+    """Serve until stdin closes. The env's own input and output are kept out of the protocol."""
     asked, said = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
@@ -326,4 +326,4 @@ def main(use: str) -> None:
         await EnvServer(use, write).serve(lines)
 
     asyncio.run(go())
-    os._exit(0)  # whatever threads the env has left
+    os._exit(0)  # does not wait for threads that the env left

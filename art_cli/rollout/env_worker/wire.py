@@ -1,4 +1,4 @@
-"""Messages between art and an env's own interpreter, as JSON: nouns and errors."""
+"""Encoding of messages between art and an env's interpreter as JSON, including errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from art_cli.envs.base import Done, InvalidCallError, NoServicesError, ToolError
 from art_cli.errors import ArtError, RemoteError, blame
 from art_cli.types import Constrained, Scenario, Sequence, Step, Trajectory
 
-# Errors that mean something to who calls an env; all others fail its episode, each in its words.
+# Errors that the env's caller handles by type. All others fail the episode with their text.
 KNOWN: dict[str, type[Exception]] = {
     kind.__name__: kind
     for kind in (InvalidCallError, ToolError, NoServicesError, *ArtError.__subclasses__())
@@ -23,9 +23,9 @@ KNOWN: dict[str, type[Exception]] = {
 
 
 def line_of(message: dict[str, Any]) -> bytes:
-    """Return a line of the protocol. Raise TypeError, ValueError where JSON cannot hold it.
+    """Encode a message as a line. Raises TypeError, ValueError if JSON cannot represent it.
 
-    Dataclasses are written field by field: a trajectory of many tokens is not copied before.
+    Dataclasses are written field by field, so a trajectory of many tokens is not copied first.
     """
     return json.dumps(message, default=_fields_of).encode() + b"\n"
 
@@ -37,7 +37,7 @@ def _fields_of(value: Any) -> dict[str, Any]:
 
 
 def trajectory_of(told: dict[str, Any]) -> Trajectory:
-    """Return a trajectory as it was before it was sent."""
+    """Decode a trajectory."""
     sequences = [
         Sequence(**{**each, "constrained": [Constrained(**c) for c in each["constrained"]]})
         for each in told["sequences"]
@@ -48,7 +48,7 @@ def trajectory_of(told: dict[str, Any]) -> Trajectory:
 
 
 def told_of(error: BaseException, owner: type | Path) -> dict[str, Any]:
-    """Return an error as it is sent: its text says where in the env's own file, `owner`."""
+    """Encode an error. Its text contains the line in `owner`, the env's class or file."""
     kind = next((name for name, known in KNOWN.items() if isinstance(error, known)), None)
     if kind:
         ends_run = isinstance(error, ArtError) and error.ends_run
@@ -58,7 +58,7 @@ def told_of(error: BaseException, owner: type | Path) -> dict[str, Any]:
 
 
 def error_of(told: dict[str, Any]) -> Exception:
-    """Return the error that was sent; one of no known kind is a RemoteError."""
+    """Decode an error. An unknown type becomes a RemoteError."""
     if kind := KNOWN.get(told["type"] or ""):
         known = kind(told["text"])
         if isinstance(known, ArtError):
@@ -70,15 +70,15 @@ def error_of(told: dict[str, Any]) -> Exception:
 
 
 def outcome_of(given: str | Done) -> dict[str, Any]:
-    """Return what a tool or `reply` gave as it is sent."""
+    """Encode the result of a tool or of `reply`."""
     return {"done": True} if isinstance(given, Done) else {"text": given}
 
 
 def given_of(outcome: dict[str, Any]) -> str | Done:
-    """Return what a tool or `reply` gave there."""
+    """Decode the result of a tool or of `reply`."""
     return Done() if "done" in outcome else outcome["text"]
 
 
 def plain(settings: Any) -> Any:
-    """Return an env's settings as JSON has them."""
+    """Return an env's settings as JSON values."""
     return to_jsonable_python(asdict(settings))

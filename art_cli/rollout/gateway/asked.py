@@ -1,4 +1,4 @@
-"""A request to the policy and its answer, whichever protocol the program speaks.
+"""A request to the policy and its answer, independent of the program's protocol.
 
 Asked(messages=[{"role": "user", "content": "hi"}], size=120)
   -> [Answered(words="hello", thought="", calls=(), ended="stop", ...)]
@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 from art_cli.types import Completion, Message
 
-CONTEXT = "context_length_exceeded"  # OpenAI's word
+CONTEXT = "context_length_exceeded"  # OpenAI's error code
 
 
 class RequestError(Exception):
-    """An answer that is an HTTP error."""
+    """A request that is answered with an HTTP error."""
 
     def __init__(self, status: int, message: str, code: str = "invalid_request") -> None:
         super().__init__(message)
@@ -27,23 +27,23 @@ class RequestError(Exception):
 class Asked:
     """One request for turns of the policy."""
 
-    messages: list[Message]  # at least one, unless `raw` stands in their place
-    size: int  # bytes of the body that it was read from
-    tools: list[dict[str, Any]]  # that the model is shown, in OpenAI's form
-    must_call: bool = False  # one of them
-    forced_tool: str | None = None  # that has to be called, where it is named
-    parallel: bool = True  # a turn may hold more than one call
-    prefill: str = ""  # how the turn begins that is to be continued
-    limit: int | None = None  # tokens of a turn
+    messages: list[Message]  # at least one, unless `raw` is set
+    size: int  # bytes of the request body
+    tools: list[dict[str, Any]]  # shown to the model, in OpenAI's form
+    must_call: bool = False  # the turn must call a tool
+    forced_tool: str | None = None  # the name of the tool that the turn must call
+    parallel: bool = True  # a turn may make more than one call
+    prefill: str = ""  # the beginning of the turn, which the policy continues
+    limit: int | None = None  # maximum tokens of a turn
     stops: tuple[str, ...] = ()
-    n: int = 1  # turns
+    n: int = 1  # turns to sample
     logprobs: bool = False
-    top_logprobs: int = 0  # likeliest tokens in the place of each one
-    response_schema: dict[str, Any] | None = None  # JSON Schema of the words
-    raw: str | tuple[int, ...] | None = None  # to be gone on with, in the place of `messages`
+    top_logprobs: int = 0  # likeliest tokens to report at each position
+    response_schema: dict[str, Any] | None = None  # JSON Schema of the answer's text
+    raw: str | tuple[int, ...] | None = None  # text or token ids to continue, not `messages`
     model: str = "policy"
-    unknown: tuple[str, ...] = ()  # names of fields that nothing reads
-    # What is sampled in training is the experiment's to say; these are a deployed policy's.
+    unknown: tuple[str, ...] = ()  # names of fields that have no effect and no documentation
+    # In training the experiment's config decides these; they are for a deployed policy.
     temperature: float | None = None
     top_p: float | None = None
     seed: int | None = None
@@ -51,7 +51,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnsweredCall:
-    """A tool call as a client is to answer it."""
+    """A tool call in the form that the client receives."""
 
     id: str
     name: str
@@ -60,21 +60,21 @@ class AnsweredCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """One turn of the policy, as its client sees it."""
+    """One turn of the policy in the form that its client receives."""
 
-    words: str  # beside the calls
+    words: str  # the text outside the calls
     thought: str
     calls: tuple[AnsweredCall, ...]
     ended: Literal["stop", "length"]
     completion: Completion
-    stop: str | None = None  # the text among `stops` that ended it
-    tokens: list[str]  # of the completion, as text, where log-probabilities are wanted
-    likeliest: list[dict[str, float]]  # in the place of each, and their log-probabilities
+    stop: str | None = None  # the text in `stops` that ended the turn
+    tokens: list[str]  # text of each token, if log-probabilities are wanted
+    likeliest: list[dict[str, float]]  # log-probabilities of the likeliest tokens, by position
     num_prompt: int  # tokens
     num_thought: int = 0  # tokens of the completion that are thinking
-    num_written: int | None = None  # tokens, of a model that is asked: it gives none of them
+    num_written: int | None = None  # tokens, of a model asked by API, whose token ids are unknown
 
     @property
     def num_sampled(self) -> int:
-        """Tokens of the turn."""
+        """The number of tokens in the turn."""
         return len(self.completion.token_ids) if self.num_written is None else self.num_written

@@ -1,7 +1,7 @@
-"""A model that answers in the policy's place: what it is asked by whom, and what comes of it.
+"""Requests that another model answers instead of the policy: conversion, call and answer.
 
-It may be one of `agent.models`, or a candidate of `art eval`. Its turns stand in the record of an
-episode like the policy's, but nothing of them is trained on.
+The model may be one of `agent.models`, or a candidate of `art eval`. The episode records its turns
+like those of the policy, but does not train on them.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from art_cli.types import Completion, Message, Sequence
 
 @dataclass(slots=True)
 class Spoken:
-    """The conversation with such a model: text alone."""
+    """A conversation with such a model, which has text but no token ids."""
 
     messages: list[Message] = field(default_factory=list)
-    sequences: list[Sequence] = field(default_factory=list)  # there is none
+    sequences: list[Sequence] = field(default_factory=list)  # always empty
     ids: list[int] = field(default_factory=list)
 
 
 async def ask_model(llm: AskedLLM, asked: Asked) -> tuple[Answered, float]:
-    """Return a model's answer to a request, and what it has cost in US dollars.
+    """Return a model's answer to a request, and its cost in US dollars.
 
-    Raises RequestError where it cannot be asked so, LLMError, BudgetError.
+    Raises RequestError if the model cannot serve such a request, LLMError, or BudgetError.
     """
     if asked.raw is not None:
         raise RequestError(400, f"{llm.name} is asked by messages; use /v1/chat/completions")
@@ -41,10 +41,10 @@ async def ask_model(llm: AskedLLM, asked: Asked) -> tuple[Answered, float]:
     reply = await llm.ask(messages, asked.response_schema, asked.tools or None, _more(asked))
     calls, broken = [], ""
     for call in reply.calls:
-        # A turn that was cut off calls nothing, as one of the policy's: more may have followed.
+        # Like a turn of the policy, one that was cut off makes no calls: more might have followed.
         if not reply.cut and (read := _call(call)) is not None:
             calls.append(read)
-        else:  # as other servers leave it
+        else:  # a malformed call stays in the text, as on other servers
             broken += call_text(call.name, call.arguments)
     ended = "length" if reply.cut else "stop"
     answered = Answered(
@@ -62,7 +62,7 @@ async def ask_model(llm: AskedLLM, asked: Asked) -> tuple[Answered, float]:
 
 
 def as_chat(messages: list[Message]) -> list[ChatMessage]:
-    """Return messages in our text form as an API has them: calls apart, results by their ids."""
+    """Convert messages in our text form to an API's: separate calls, and results with call ids."""
     out: list[ChatMessage] = []
     waiting: list[str] = []  # ids of calls whose results come next, in order
     num_calls = 0
@@ -92,7 +92,7 @@ def as_chat(messages: list[Message]) -> list[ChatMessage]:
 
 
 def _more(asked: Asked) -> dict[str, Any]:
-    """Return what a request says of how it is to be answered."""
+    """Return the options of a request for the model's API."""
     choice: Any = "required" if asked.must_call else None
     if asked.forced_tool:
         choice = {"type": "function", "function": {"name": asked.forced_tool}}

@@ -1,4 +1,4 @@
-"""The body of a request: at most so much of it, compressed or not."""
+"""Reading of a request's body up to a size limit, compressed or not."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from art_cli.rollout.gateway.asked import RequestError
 from art_cli.system.deadline import beside
 
 MAX_BODY = 32 * 2**20  # bytes, compressed and not
-ZLIB_OR_GZIP = 32 + zlib.MAX_WBITS  # zlib finds out which
+ZLIB_OR_GZIP = 32 + zlib.MAX_WBITS  # zlib detects which
 
 
 async def read_body(request: web.Request) -> bytes:
-    """Return the body of a request to a server that leaves it compressed.
-
-    aiohttp's own decompression knows a limit only after it has used the memory. Raises
-    RequestError.
+    """Read and decompress the body. The server must not decompress it: aiohttp enforces its
+    limit only after it has used the memory. Raises RequestError.
     """
     try:
         body = await request.read()

@@ -1,4 +1,4 @@
-"""The schemas that a request holds its turn to: of the answer, and of the tools."""
+"""The JSON Schemas that constrain a turn: of its answer and of its tool calls."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from art_cli.system.deadline import beside
 class Hold:
     """The schemas that constrain one turn."""
 
-    schema: object | None  # of its words; None: a call is demanded
-    tools: dict[str, Schema]  # that it may call instead, and their parameters
+    schema: object | None  # of the answer's text; None: a call is required
+    tools: dict[str, Schema]  # that the turn may call instead: the schema of each one's arguments
 
 
 async def hold_of(asked: Asked, engine: Engine) -> Hold | None:
-    """Return the schemas that a request constrains its turn by; None if there are none.
+    """Return the schemas that constrain the turn of a request; None if there are none.
 
-    A call that is demanded takes precedence over a schema of the words. Raises RequestError if a
-    schema is not supported. The arguments of a tool that is not `strict` may then be any object.
+    A required call takes precedence over a schema of the text. Raises RequestError if a schema is
+    not supported, except that a tool that is not `strict` then accepts any object as arguments.
     """
     functions = [tool["function"] for tool in asked.tools]
     if asked.forced_tool is not None:
@@ -40,7 +40,7 @@ async def hold_of(asked: Asked, engine: Engine) -> Hold | None:
         return None
     if asked.prefill:
         raise RequestError(
-            400, "a turn that the client begins cannot be held to a schema; leave out one of both"
+            400, "a turn that the client begins cannot follow a schema; leave out one of the two"
         )
     try:
         if not asked.must_call:
@@ -54,7 +54,7 @@ async def hold_of(asked: Asked, engine: Engine) -> Hold | None:
 def grammar_of(
     talk: Talk, renderer: Renderer, asked: Asked, hold: Hold | None, engine: Engine
 ) -> str | None:
-    """Return the grammar of the turn behind a conversation. Raises RequestError."""
+    """Return the grammar of the next turn of a conversation. Raises RequestError."""
     if hold is None or isinstance(talk, PlainText):
         return None
     specials, parallel = engine.grammars.specials, asked.parallel
@@ -70,13 +70,13 @@ def grammar_of(
 
 
 async def _check(schema: object, asked: Asked, engine: Engine, **more: bool) -> None:
-    """Raise ConstraintError where a schema is not supported."""
+    """Raise ConstraintError if a schema is not supported."""
     checked = await beside(asked.size, partial(checked_schema, **more), schema)
     await engine.grammars.compile(schema_grammar(checked))
 
 
 async def _parameters(function: dict[str, Any], asked: Asked, engine: Engine) -> Schema:
-    """Return the schema that arguments are held to. Raises ConstraintError for a `strict` tool."""
+    """Return the schema of a function's arguments. Raises ConstraintError for a `strict` tool."""
     schema = function.get("parameters") or {}
     try:
         await _check(schema, asked, engine, of_arguments=True)

@@ -1,4 +1,4 @@
-"""Delivery of answers to their client: an answer that nobody received is not trained on."""
+"""Delivery of answers to the client. An answer that did not reach it is not trained on."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Delivery:
         return await self._hosted.count(asked)
 
     async def of(self, reply: Awaitable[web.StreamResponse]) -> web.StreamResponse:
-        """Write a reply. Where the client has gone, what it holds is taken back."""
+        """Write a reply. If the client has disconnected, take its answers back."""
         request = self._request
         try:
             response = await reply

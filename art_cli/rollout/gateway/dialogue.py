@@ -1,16 +1,16 @@
-"""The roles of an agent's calls of the policy: the env's turns, the main conversation, the answer.
+"""The role of each policy call in an episode: env turn, main conversation, or answer.
 
-An agent may ask the policy for much that is not its play: a plan before each turn, a guardrail, a
-title. What it does to the env tells them apart. Conversations of one family belong to one agent:
-they have the same system prompt and tools, or the later one goes on where the earlier one called
-something (a handoff, say). The main family
+An agent may ask the policy for more than its play: a plan before each turn, a guardrail, a title.
+The calls and replies that reach the env tell them apart. Threads of one family belong to one agent:
+they share the system prompt and tools, or the later one continues from a turn of the earlier one
+that made a call (a handoff, for example). The main family is
 
-- is the one whose calls and words reached the env; of several, the one that spoke last;
-- else the one that began with the scenario's own opening;
-- and where all of it was played while another family waited for a tool of its own, as one does that
-  has sub-agents, it is that other one.
+- the one whose calls and text reached the env; of several, the one that answered last;
+- otherwise the one that began with the scenario's opening;
+- except that if all of its turns fall within a tool call of another family, as with sub-agents, it
+  is that other family.
 
-What comes last in it is the answer, but for words before the env's last call.
+The last turn of the main family is the answer, unless a call of the env follows it.
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ from art_cli.rollout.gateway.thread import PolicyTurn, Thread, same
 from art_cli.system.untrusted import read_json
 from art_cli.types import Message, ToolCall
 
-# Tools by which frameworks let a model end: pydantic-ai's (also final_result_NAME), smolagents',
-# the AI SDK's. One of the env's own of that name is the env's.
+# Tools by which frameworks let a model end its answer: pydantic-ai's (also final_result_NAME),
+# smolagents', the AI SDK's. A tool of the env with such a name takes precedence.
 ANSWER_TOOLS = ("final_result", "final_answer", "answer")
 
-Entry = tuple[Message, Message, bool]  # as the program has it, as it is shown, was it sampled
+Entry = tuple[Message, Message, bool]  # as the client sent it, as shown to a reader, was it sampled
 
 
 class Dialogue:
-    """All turns of the policy in one episode."""
+    """All policy turns of one episode."""
 
     def __init__(
         self, opening: list[Message], tools: list[dict[str, Any]], answer_tool: str | None
     ) -> None:
         self.threads: list[Thread] = []
-        self.turns: list[PolicyTurn] = []  # in the order in which they were answered
+        self.turns: list[PolicyTurn] = []  # in the order of their answers
         self.num_env_turns = 0
         self._opening = opening
         self._env_tools = {tool["function"]["name"] for tool in tools}
         self._answer_tool = answer_tool
 
     def take_back(self, turn: PolicyTurn) -> None:
-        """Forget a turn that nobody received."""
+        """Forget a turn that did not reach the client."""
         self.turns.remove(turn)
         turn.thread.take_back(turn)
 
-    # The env's turns.
+    # Turns of the env.
 
     def turn_that_calls(self, name: str, arguments: dict[str, Any]) -> PolicyTurn | None:
-        """Return the turn that led to a call of the env; None before the first one.
+        """Return the turn that led to a call of an env tool; None before the first turn.
 
-        It is the last one that waits for this call, or for one of the tool (whose name a client may
-        have put another in front of), or for anything; else the last one at all.
+        Prefers the last turn that still waits for this very call, then for a call of the tool (a
+        client may have put a prefix before its name), then for any call, and then the last turn.
         """
         call: ToolCall = {"name": name, "arguments": arguments}
 
@@ -72,12 +72,12 @@ class Dialogue:
         return found
 
     def turn_that_says(self, text: str) -> PolicyTurn | None:
-        """Return the turn whose words the env is to hear; None before the first one."""
+        """Return the turn with this text, else the last turn; None before the first turn."""
         said = [t for t in self.turns if t.message["content"].strip() == text.strip()]
         return (said or self.turns or [None])[-1]
 
     def reach_env(self, turn: PolicyTurn | None) -> int:
-        """Return which of the env's turns a turn is, from now on."""
+        """Mark that a turn reached the env. Return the index of the env turn."""
         if turn is None or turn.env_turn is not None:
             return max(self.num_env_turns - 1, 0) if turn is None else turn.env_turn or 0
         turn.env_turn = self.num_env_turns
@@ -87,7 +87,7 @@ class Dialogue:
     # The main conversation.
 
     def answer(self) -> tuple[PolicyTurn, str] | None:
-        """Return what the main conversation came to, as text for the env's reply()."""
+        """Return the main conversation's answer as text for the env's reply(), and its turn."""
         for turn in reversed(_turns(self.main())):
             calls = turn.answered.calls
             if not calls:
@@ -98,11 +98,11 @@ class Dialogue:
                 return turn, as_text(given[-1])
             names = {c.name for c in calls}
             if turn.env_turn is not None or names & self._env_tools:
-                return None  # words before it were said before the env's last call
+                return None  # text before it came before the env's last call
         return None
 
     def messages(self) -> list[Message]:
-        """Return the main conversation, each turn of it once, however often it was rewritten."""
+        """Return the main conversation with each turn once, even where a client rewrote it."""
         family = self.main()
         ends = {t.thread for t in _turns(family)[-1:]}
         live = [t for t in family if t in ends or _num_env(t.turns)]
@@ -119,7 +119,7 @@ class Dialogue:
         return name in ANSWER_TOOLS or name.startswith("final_result_")
 
     def main(self) -> list[Thread]:
-        """Return the main conversation's threads."""
+        """Return the threads of the main conversation."""
         families = self._families()
         if not families:
             return []
@@ -143,7 +143,7 @@ class Dialogue:
         return families
 
     def _likeness(self, family: list[Thread]) -> tuple[int, int, int]:
-        """Return how much a family looks like the one that plays the scenario."""
+        """Rank how much a family looks like the one that plays the scenario; higher is likelier."""
         wanted = [m["content"].strip() for m in self._opening if m["role"] == "user"][-1:]
         said = [m["content"].strip() for t in family for m in t.opening if m["role"] == "user"]
         begun = 0
@@ -156,7 +156,7 @@ class Dialogue:
 
 
 def as_text(arguments: dict[str, Any]) -> str:
-    """Return the arguments of an answer tool as an answer: a lone text as it is, else JSON."""
+    """Return an answer tool's arguments as an answer: a single text as it is, else JSON."""
     values = list(arguments.values())
     if len(values) == 1 and isinstance(values[0], str):
         return values[0]
@@ -164,7 +164,7 @@ def as_text(arguments: dict[str, Any]) -> str:
 
 
 def _text_of(words: str) -> str:
-    """Return what structured words say."""
+    """Return the answer in a turn that is constrained to JSON."""
     try:
         value = read_json(words)
     except ValueError:
@@ -173,7 +173,7 @@ def _text_of(words: str) -> str:
 
 
 def _turns(family: list[Thread]) -> list[PolicyTurn]:
-    """Return the turns of a family, in the order in which they were asked for."""
+    """Return the turns of a family, in the order of their requests."""
     return sorted((turn for t in family for turn in t.turns), key=lambda turn: turn.begun)
 
 
@@ -186,17 +186,17 @@ def _system(messages: list[Message]) -> str:
 
 
 def _related(a: Thread, b: Thread) -> bool:
-    """Return whether `b`, which began later, is of the same agent as `a`."""
+    """Return whether thread `b`, which began later, belongs to the same agent as thread `a`."""
     system = _system(a.opening)
     if a.kind == b.kind and system == _system(b.opening) and (system or a.has_tools):
         return True
     known = [t for t in a.turns if any(same(t.message, m) for m in b.opening)]
-    # Behind words that called nothing it is one who talks about them: a critic, or a title.
+    # A thread that continues a turn without calls discusses it: it is a critic, or makes a title.
     return bool(known) and bool(known[-1].answered.calls)
 
 
 def _waits(family: list[Thread], other: list[Thread]) -> bool:
-    """Return whether all of another family's turns were asked for within a call of this one."""
+    """Return whether all turns of another family were requested during a call of this one."""
     own, inner = _turns(family), _turns(other)
     return any(
         turn.answered.calls
@@ -208,15 +208,15 @@ def _waits(family: list[Thread], other: list[Thread]) -> bool:
 
 
 def _joined(before: list[Entry], thread: Thread) -> list[Entry]:
-    """Return a conversation and one of its family that goes on with it, each turn once."""
+    """Append the thread that continues a conversation of its family, with each turn once."""
     sampled = {turn.place for turn in thread.turns}
-    pairs = zip(thread.said, thread.shown, strict=False)  # it may be asked more at this moment
+    pairs = zip(thread.said, thread.shown, strict=False)  # another request may be in progress
     own = [(said, shown, n in sampled) for n, (said, shown) in enumerate(pairs)]
     shared = 0
     while shared < min(len(before), len(own)) and same(before[shared][0], own[shared][0]):
         shared += 1
     if shared >= len(thread.opening):
-        return own  # another answer to what was asked before
+        return own  # another answer to an earlier request
     for at, (said, _, was_sampled) in enumerate(before):
         if was_sampled:
             place = next((n for n, entry in enumerate(own) if same(entry[0], said)), None)

@@ -1,5 +1,5 @@
-"""The end of an episode, as an agent that outlives it tells it: in a service's answer or post, or
-on a kept program's output.
+"""The end of an episode as reported by an agent that outlives it: in a service's response or POST,
+or on the output of a persistent program.
 
 {"answer": "It is sent.", "reward": 0.75, "metrics": {"steps": 4}, "logs": ["asked twice"]}
 """
@@ -16,32 +16,32 @@ from art_cli.rollout.gateway.asked import RequestError
 from art_cli.system.untrusted import storable
 from art_cli.types import Trajectory
 
-SHOWN = 4000  # characters of all its logs that are kept, from the end
+SHOWN = 4000  # characters of all its logs that are stored, from the end
 
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_./-]*$", max_length=100)]
 _Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class AgentEnd(BaseModel):
-    """The end of an episode as its agent tells it; every key may be left out."""
+    """An agent's report of the end of an episode. Every key is optional."""
 
     model_config = ConfigDict(extra="forbid")
-    answer: str | None = None  # what it says last, if that is not the policy's last turn
-    reward: _Number | None = None  # its own; `reward.agent` says what it counts
+    answer: str | None = None  # its final text, if that is not the policy's last turn
+    reward: _Number | None = None  # the agent's own; `reward.agent` is its weight
     metrics: Annotated[dict[_Name, _Number], Field(max_length=64)] = Field(default_factory=dict)
     logs: Annotated[list[Any], Field(max_length=1000)] = Field(default_factory=list)  # or events
-    error: str | None = None  # it failed, for this reason
+    error: str | None = None  # the agent failed, for this reason
 
     @classmethod
     def read(cls, body: bytes) -> Self:
-        """Return what a body says; an empty one says that the episode is over, and no more.
+        """Parse the body of a report. An empty body only says that the episode is over.
 
-        Raises RequestError, with the mistakes.
+        Raises RequestError, which lists the mistakes.
         """
         return read_as(cls, body) if body.strip() else cls()
 
     def record(self, trajectory: Trajectory) -> None:
-        """Write down what it says beside the answer."""
+        """Store the reward, metrics and logs of the report in the trajectory."""
         if self.reward is not None:
             trajectory.reward_parts.agent = self.reward
         for name, value in self.metrics.items():
@@ -52,7 +52,7 @@ class AgentEnd(BaseModel):
 
 
 def not_counted(told: bool) -> RequestError:
-    """Return what an agent hears that tells an end where one was `told`, or nobody waits for it."""
+    """Return the error for an end that does not count: it is the second, or it came too late."""
     if told:
         text = "the end of this episode was told before, and counted; this one is not"
         return RequestError(409, text, "already_counted")

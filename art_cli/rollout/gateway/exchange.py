@@ -1,4 +1,4 @@
-"""One request read into a conversation, and the turn that answers it."""
+"""Reading of one request into a conversation, and the turn that answers it."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from art_cli.rollout.gateway.asked import CONTEXT, Answered, AnsweredCall, Asked
 from art_cli.system.deadline import beside
 from art_cli.types import Completion, Message
 
-COUNTED = 8  # times the room of the model: what is longer is not counted
+COUNTED = 8  # times `max_model_len`: longer requests are refused without counting
 
 
 Talk = Conversation | PlainText
 
 
 def begin(renderer: Renderer, asked: Asked) -> Talk:
-    """Return an empty conversation, or text, for such a request."""
+    """Return an empty conversation, or plain text, for a request."""
     return Conversation(renderer) if asked.raw is None else PlainText(renderer)
 
 
 async def read_in(talk: Talk, messages: list[Message], asked: Asked, room: int) -> int:
-    """Add what a request says beyond a conversation. Return the number of tokens of all of it.
+    """Add the new messages of a request to a conversation. Return its number of tokens.
 
-    Raises RequestError where the template refuses it, or there is no room to answer; the
-    conversation is then as it was.
+    Raises RequestError if the template refuses the messages, or they leave no room for an answer.
+    The conversation is then unchanged.
     """
     try:
         if isinstance(talk, PlainText):
@@ -40,7 +40,7 @@ async def read_in(talk: Talk, messages: list[Message], asked: Asked, room: int) 
         else:
             opening = asked.prefill + _opening(talk, asked)
             await beside(asked.size, talk.add_messages, messages, opening, room)
-    except UsageError as e:  # the template, which other models' users do not know of
+    except UsageError as e:  # from the template, which clients of other models do not know
         raise RequestError(400, str(e)) from None
     except TooLongError as e:
         raise _too_long(str(e), room) from None
@@ -48,18 +48,18 @@ async def read_in(talk: Talk, messages: list[Message], asked: Asked, room: int) 
 
 
 async def count_tokens(renderer: Renderer, asked: Asked, room: int) -> int:
-    """Return how many tokens a request is, were it the first one. Raises RequestError."""
+    """Return the number of tokens of a request without earlier ones. Raises RequestError."""
     return await read_in(begin(renderer, asked), asked.messages, asked, COUNTED * room)
 
 
 def answer(
     talk: Talk, renderer: Renderer, sampled: Completion, asked: Asked, num_prompt: int
 ) -> Answered:
-    """Add a turn that was sampled to its conversation. Return what its client sees of it.
+    """Add a sampled turn to its conversation. Return it in the form that its client receives.
 
-    Its calls stand apart, and its thinking; a call that is malformed stays among the words, as
-    other servers leave it. A turn that was cut off makes no calls, as in the built-in agent. Where
-    it may hold one call only, it ends behind the first: what the client does not see is not kept.
+    Calls and thinking are separated from the text. A malformed call stays in the text, as on other
+    servers. A turn that was cut off makes no calls, as in the built-in agent. If only one call is
+    allowed, the turn ends after the first: tokens that the client does not see are dropped.
     """
     opening = _opening(talk, asked)
     begun = talk.begun[: len(talk.begun) - len(opening)]  # by the client
@@ -88,21 +88,21 @@ def answer(
 
 
 def _opening(talk: Talk, asked: Asked) -> str:
-    """Return how the turn begins that has to call a tool."""
+    """Return the text that begins a turn that must call a tool."""
     if not asked.must_call or not isinstance(talk, Conversation):
         return ""
     return talk.opening(asked.forced_tool)
 
 
 def echoed(answer: Answered, prefill: str) -> Message:
-    """Return a turn as its client is to send it back in the next request's history."""
+    """Return a turn in the form in which its client sends it back in later requests."""
     calls = [{"name": call.name, "arguments": call.arguments} for call in answer.calls]
     words = f"{prefill}{answer.words}"
     return {"role": "assistant", "content": words + calls_as_text(calls)}
 
 
 def _behind(begun: Turn, whole: Turn) -> Turn:
-    """Return a turn without the words that its client began it with, and a call in them."""
+    """Return a turn without the beginning that its client wrote, and without calls in there."""
     first, *rest = whole.pieces
     if isinstance(first, str):
         first = first.removeprefix(begun.words)
@@ -110,9 +110,9 @@ def _behind(begun: Turn, whole: Turn) -> Turn:
 
 
 def _up_to_first_call(renderer: Renderer, sampled: Completion, opening: str) -> Completion:
-    """Return a turn without the tokens behind the first call in it, if there is one.
+    """Return a turn without the tokens after its first call, if another call follows.
 
-    It is what sampling would have given, had it been stopped there.
+    The result equals sampling that stopped there.
     """
     ids = sampled.token_ids
     text = opening + renderer.decode(ids)
@@ -135,10 +135,10 @@ def _up_to_first_call(renderer: Renderer, sampled: Completion, opening: str) -> 
 
 
 def _end_of_first_call(renderer: Renderer, text: str) -> int | None:
-    """Return where the first call that is well-formed ends, if another one follows."""
+    """Return the offset at which the first well-formed call ends, if another one follows."""
     end = (
         text.rfind(renderer.capabilities.output_format.tags[1]) + 1
-    )  # calls stand behind the thinking
+    )  # calls come after the thinking
     found = None
     for piece in renderer.read(text).pieces:
         if found is not None and isinstance(piece, WrittenCall):
@@ -154,7 +154,7 @@ def _end_of_first_call(renderer: Renderer, text: str) -> int | None:
 
 
 def _likeliest(renderer: Renderer, sampled: Completion, asked: Asked) -> list[dict[str, float]]:
-    """Return the likeliest tokens in the place of each one, which is at least among its own."""
+    """Return the likeliest tokens at each position; at least the sampled one."""
     if not asked.top_logprobs:
         return []
     pairs = zip(sampled.token_ids, sampled.logprobs, strict=True)
@@ -163,7 +163,7 @@ def _likeliest(renderer: Renderer, sampled: Completion, asked: Asked) -> list[di
 
 
 def _num_thought(renderer: Renderer, turn: Turn, ids: list[int]) -> int:
-    """Return how many of a turn's tokens are thinking."""
+    """Return the number of a turn's tokens that are thinking."""
     if not turn.thought:
         return 0
     closing = renderer.encode(renderer.capabilities.output_format.tags[1])
@@ -173,7 +173,7 @@ def _num_thought(renderer: Renderer, turn: Turn, ids: list[int]) -> int:
 
 
 def _cut(text: str, stops: tuple[str, ...]) -> tuple[str | None, str]:
-    """Return the first stop text, and what stands before it: the program is shown no more."""
+    """Return the first stop text and the text before it, which is all that the client sees."""
     found = [(i, stop) for stop in stops if (i := text.find(stop)) >= 0]
     if not found:
         return None, text

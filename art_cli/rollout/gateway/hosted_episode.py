@@ -1,9 +1,8 @@
-"""One episode whose agent is somebody's own program: its calls become sequences to train on.
+"""One episode whose agent is a user's own program. Its policy calls become training sequences.
 
-A call whose messages begin with those of an earlier one, and with what was answered to it, goes on
-in the same sequence: the ids that were sampled stay as they are. Any other call (another system
-prompt, a shortened history, a second one at the same time) begins a sequence of its own. What the
-env is asked, and by which turn, stands beside them: `dialogue.py` says what is the play.
+A call whose messages begin with an earlier call's messages and answer continues that sequence, and
+the sampled token ids stay as they are. Any other call (another system prompt, a shortened history,
+a concurrent call) begins a new sequence. `dialogue.py` decides which turns act on the env.
 """
 
 from __future__ import annotations
@@ -38,27 +37,27 @@ from art_cli.types import Completion, Message, StopReason, Trajectory
 T = TypeVar("T")
 
 OVER = "The episode is over."
-CALLS_A_TURN = 10  # of the policy, where the config says no limit
+CALLS_A_TURN = 10  # policy calls per env turn, if the config sets no limit
 
 
 class Hosted:
-    """An episode at the gateway, and what the program makes of it."""
+    """An episode at the gateway, and the record of its program's calls."""
 
     def __init__(self, served: Served, episode: Episode, opening: list[Message], seed: int) -> None:
         self.id = secrets.token_hex(4)
         self.opening = opening
         loop = asyncio.get_running_loop()
-        self.failure: asyncio.Future[None] = loop.create_future()  # that is not the agent's
+        self.failure: asyncio.Future[None] = loop.create_future()  # not caused by the agent
         self.ended: asyncio.Future[StopReason] = loop.create_future()  # by the env, or a limit
-        self.told: asyncio.Future[AgentEnd] = loop.create_future()  # by an agent that lives on
-        self.waits_for = ""  # what its agent has to do next, where that is known
-        self.given: str | None = None  # the answer that the agent wrote down
+        self.told: asyncio.Future[AgentEnd] = loop.create_future()  # by an agent that outlives it
+        self.waits_for = ""  # the next action expected of its agent, if known
+        self.given: str | None = None  # the answer that the agent wrote to its file
         self.num_calls = 0
         self.num_requests = 0  # of any kind, answered or refused
-        self.refusal = ""  # what was said to the last call that was refused
-        self.num_unheard = 0  # answers that nobody received
-        self.unknown_fields: Counter[str] = Counter()  # by name: requests that set it
-        self.usd = 0.0  # that models beside the policy have cost
+        self.refusal = ""  # the error that answered the last refused call
+        self.num_unheard = 0  # answers that did not reach the client
+        self.unknown_fields: Counter[str] = Counter()  # requests that set each field, by its name
+        self.usd = 0.0  # cost of models other than the policy
         self.secrets = Secrets()
         self._served = served
         self._episode = episode
@@ -66,7 +65,7 @@ class Hosted:
         self._seed = seed
         self._dialogue = Dialogue(opening, episode.trajectory.tools, served.answer_tool)
         self._tools: tuple[list[Any], Renderer | None] = [], None  # of the last call
-        self._context_full = False  # of the call that was made last
+        self._context_full = False  # of the last call
         self._replied = False
 
     @property
@@ -81,31 +80,31 @@ class Hosted:
 
     @property
     def models(self) -> list[str]:
-        """The names of what answers."""
+        """The names of the models that answer requests."""
         return ["policy", *self._served.routes.names]
 
     @property
     def max_model_len(self) -> int:
-        """Number of tokens that a prompt and its answer may have together."""
+        """The maximum number of tokens of a prompt and its answer together."""
         return self._served.max_model_len
 
     @property
     def has_reply(self) -> bool:
-        """True if the env answers to words."""
+        """True if the env answers text, that is, overrides `Env.reply`."""
         return type(self._episode.env).reply is not Env.reply
 
     @property
     def num_answers(self) -> int:
-        """Calls that the policy has answered."""
+        """The number of calls that the policy has answered."""
         return len(self._dialogue.turns)
 
     @property
     def is_out_of_context(self) -> bool:
-        """True if no call has succeeded since one was too long."""
+        """True if a call was too long and none has succeeded since."""
         return self._context_full
 
     async def complete(self, asked: Asked) -> list[Answered]:
-        """Answer a request with turns of who answers to its model. Raises RequestError."""
+        """Answer a request with turns of the model that it names. Raises RequestError."""
         self._check_calls()
         self.num_calls += 1
         begun = len(self._dialogue.turns)
@@ -116,13 +115,13 @@ class Hosted:
         renderer = await self._renderer(asked)
         hold = await hold_of(asked, engine)
         thread = self._thread(asked, renderer, route)
-        thread.busy = True  # and stays so where this fails: nothing can go on behind it
+        thread.busy = True  # stays so if sampling fails: nothing can continue from here
         talk = thread.conversation
         assert not isinstance(talk, Spoken)
         try:
             new = asked.messages[len(thread.said) :]
             num_prompt = await read_in(talk, new, asked, self.max_model_len)
-        except RequestError as e:  # the conversation is what it was: a shorter one may go on
+        except RequestError as e:  # the conversation is unchanged: a shorter one may continue it
             thread.busy, thread.is_full = False, e.code == CONTEXT
             self._context_full |= thread.is_full
             raise
@@ -133,7 +132,7 @@ class Hosted:
         try:
             if others:
                 sampled = await asyncio.gather(*(t.sample(asked, grammar) for t in threads))
-            else:  # a task of its own would cost as much as a short call
+            else:  # an extra task would cost as much as a short call
                 sampled = [await thread.sample(asked, grammar)]
         except ConstraintError as e:
             raise RequestError(400, str(e)) from None
@@ -151,20 +150,20 @@ class Hosted:
         return answers
 
     async def count(self, asked: Asked) -> int:
-        """Return how many tokens a turn would stand behind. Raises RequestError."""
+        """Return the number of prompt tokens that a turn would start from. Raises RequestError."""
         renderer = await self._served.renderer(asked.tools, asked.size)
         return await count_tokens(renderer, asked, self.max_model_len)
 
     def take_back(self, answers: list[Answered]) -> None:
-        """Forget answers that nobody received: the client had gone. They are not trained on."""
+        """Remove answers that did not reach the client. They are not trained on."""
         for turn in [t for t in self._dialogue.turns if any(t.answered is a for a in answers)]:
             self._dialogue.take_back(turn)
             self.num_unheard += 1
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> Message:
-        """Return what one of `tools` gives.
+        """Return the result of a call of one of `tools`.
 
-        Raise RequestError where the episode is over or broken, or the arguments are not JSON.
+        Raises RequestError if the episode is over or has failed, or the arguments are not JSON.
         """
         _check_sent([name, arguments])
         turn = self._dialogue.turn_that_calls(name, arguments)
@@ -172,7 +171,7 @@ class Hosted:
         return {"role": "tool", "content": OVER} if isinstance(result, Done) else result
 
     async def reply(self, text: str) -> str:
-        """Return what the env answers to words. Raise RequestError as `call_tool` does."""
+        """Return the env's answer to a text. Raises RequestError like `call_tool`."""
         _check_sent(text)
         self._replied = True
         turn = self._dialogue.turn_that_says(text)
@@ -180,23 +179,23 @@ class Hosted:
         return OVER if isinstance(result, Done) else result
 
     def tell(self, end: AgentEnd) -> None:
-        """Take the end that the agent tells. Raises RequestError where it told one before."""
+        """Accept the agent's report of the end. Raises RequestError if it reported one before."""
         if self.told.done():
             raise not_counted(not self.told.cancelled())
         self.told.set_result(end)
 
     async def finish(self, last: str | None) -> StopReason:
-        """End the episode after its agent: what was said last goes to the env, unless it did.
+        """End the episode after its agent, and send the final text to the env unless it was sent.
 
-        `last` None: what the agent wrote down, or what its main conversation came to. Raises what
-        the env raises.
+        `last` is the final text. If it is None, the text is the answer that the agent wrote to its
+        file, else the answer of its main conversation. Raises the env's exceptions.
         """
         if self.failure.done():
             self.failure.result()
         last = self.given if last is None else last
         if last is not None:
-            self._context_full = False  # it went on without the policy
-            last = last.encode(errors="replace").decode()  # half a surrogate pair is no text
+            self._context_full = False  # the agent continued without the policy
+            last = last.encode(errors="replace").decode()  # a lone surrogate is not valid text
             answer = self._dialogue.turn_that_says(last), last
         else:
             answer = self._dialogue.answer()
@@ -230,18 +229,18 @@ class Hosted:
             trajectory.metrics["answers_unheard"] = float(self.num_unheard)
 
     def close(self) -> None:
-        """Free what the engine holds for it."""
-        self._end("env")  # a call that is still on its way finds it so
+        """Free the engine's sessions of this episode."""
+        self._end("env")  # a call still in progress sees that the episode ended
         for thread in self._dialogue.threads:
             if thread.session:
                 thread.session.close()
         if self.failure.done():
-            self.failure.exception()  # it was seen
+            self.failure.exception()  # mark the exception as retrieved
         self.failure.cancel()
         self.told.cancel()
 
     def fail(self, error: Exception) -> None:
-        """End the episode by a failure that is not the agent's."""
+        """End the episode with a failure not caused by the agent."""
         if not self.failure.done():
             self.failure.set_exception(error)
 
@@ -265,13 +264,13 @@ class Hosted:
         return result
 
     def _is_beyond(self, turn: PolicyTurn | None) -> bool:
-        """Return whether a turn would be one more than the env has."""
+        """Return whether a turn would exceed the env's `max_turns`."""
         is_new = turn is not None and turn.env_turn is None
         return is_new and self._dialogue.num_env_turns >= self._episode.env.max_turns
 
     def _check_calls(self) -> None:
         max_turns = self._episode.env.max_turns
-        if self._dialogue.num_env_turns >= max_turns:  # nothing that it says can reach the env
+        if self._dialogue.num_env_turns >= max_turns:  # no further turn can reach the env
             self._end("max_turns")
         if self.num_calls >= (self._served.max_calls or CALLS_A_TURN * max_turns):
             self._end("max_calls")
@@ -291,7 +290,7 @@ class Hosted:
             raise RequestError(400, f"{OVER} ({why})", "episode_over")
 
     async def _ask(self, llm: AskedLLM, asked: Asked, begun: int) -> Answered:
-        """Answer a request with a model that is asked; its turn is in the record, untrained."""
+        """Answer a request with another model, and record its turn without training on it."""
         try:
             answered, usd = await ask_model(llm, asked)
         except (LLMError, BudgetError) as e:
@@ -316,7 +315,7 @@ class Hosted:
         return max(fitting, key=lambda t: (len(t.said), t.num_tokens), default=None)
 
     async def _renderer(self, asked: Asked) -> Renderer:
-        """Return the template with a request's tools; one that grew has those very objects."""
+        """Return the template with a request's tools, cached while the tools are the same list."""
         tools, known = self._tools
         if known is None or tools is not asked.tools:
             known = await self._served.renderer(asked.tools, asked.size)

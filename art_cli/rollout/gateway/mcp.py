@@ -1,8 +1,8 @@
 """The env's tools over the Model Context Protocol, for one episode.
 
-Streamable HTTP, the part that a server without sessions and without messages of its own needs
+Implements the part of Streamable HTTP that a server without sessions and server messages needs
 (https://modelcontextprotocol.io/specification/2025-06-18/basic/transports): each POST holds one
-JSON-RPC message, and the response its answer.
+JSON-RPC message, and the response holds its answer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REPLY = {
         "required": ["text"],
     },
 }
-VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26")  # the newest first
+VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26")  # newest first
 PARSE_ERROR, INVALID_REQUEST, NO_METHOD, INVALID_PARAMS = -32700, -32600, -32601, -32602
 
 
@@ -34,14 +34,14 @@ class _RpcError(Exception):
 
 
 async def answer(episode: Hosted, body: bytes) -> dict[str, Any] | None:
-    """Return the answer to one JSON-RPC message; None to one that wants none."""
+    """Return the answer to one JSON-RPC message; None if the message needs no answer."""
     try:
         message = await beside(len(body), read_json, body)
     except ValueError as e:
         return _failure(None, PARSE_ERROR, f"the body is not JSON that can be used: {e}")
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
         return _failure(None, INVALID_REQUEST, "expected one JSON-RPC 2.0 message")
-    if "id" not in message or "method" not in message:  # a notification, or an answer to nothing
+    if "id" not in message or "method" not in message:  # a notification, or a stray answer
         return None
     params = message.get("params") or {}
     try:
@@ -88,7 +88,7 @@ async def _call_tool(episode: Hosted, params: dict[str, Any]) -> dict[str, Any]:
 
 
 def _offers_reply(episode: Hosted) -> bool:
-    """Return whether `reply` means the env's words; a tool of the env with that name goes first."""
+    """Return whether the tool `reply` is ours. An env's tool of that name takes precedence."""
     own = {tool["function"]["name"] for tool in episode.tools}
     return episode.has_reply and REPLY["name"] not in own
 

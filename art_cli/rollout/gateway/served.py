@@ -17,12 +17,12 @@ from art_cli.rollout.gateway.routes import Routes
 from art_cli.system.bounded_cache import Recent
 from art_cli.system.deadline import beside
 
-RENDERERS = 32  # a program has a few sets of tools
-RENDERER = 2**18  # bytes of tools that count as one of them
+RENDERERS = 32  # renderers in the cache: a program has only a few sets of tools
+RENDERER = 2**18  # bytes of tool definitions that count as one renderer
 
 
 class Served:
-    """An engine, and what limits a program that asks it."""
+    """An engine, chat templates, and the limits of a program that calls the policy."""
 
     def __init__(
         self,
@@ -37,10 +37,10 @@ class Served:
     ) -> None:
         """`make_renderer` binds the chat template to a set of tools.
 
-        There is no engine, and no template, where `routes` has a model in the policy's place.
+        Engine and template are None if `routes` has a model in the policy's place.
 
-        `max_tokens` is the limit of a turn that the engine knows of; `answer_tool` and `max_calls`
-        are those of the config.
+        `max_tokens` is the engine's limit of a turn. `answer_tool` and `max_calls` are settings of
+        the config.
         """
         self._engine = engine
         self.routes = routes or Routes()
@@ -59,21 +59,21 @@ class Served:
         self._cached = Recent(make, size, RENDERER * RENDERERS)
 
     def with_in_its_place(self, llm: AskedLLM) -> Served:
-        """Return the same with a model in the policy's place."""
+        """Return a copy in which another model answers instead of the policy."""
         other = copy.copy(self)
         other.routes = replace(self.routes, in_its_place=llm)
         return other
 
     @property
     def engine(self) -> Engine:
-        """The policy's."""
+        """The policy's engine."""
         assert self._engine
         return self._engine
 
     async def renderer(self, tools: list[dict[str, Any]], size: int) -> Renderer:
-        """Return the chat template with these tools, of a request of so many bytes.
+        """Return the chat template with the tools of a request of `size` bytes.
 
-        Raises RequestError where it cannot be used with them.
+        Raises RequestError if the template cannot be used with them.
         """
         try:
             return await beside(size, self._cached, json.dumps([_plain_tool(t) for t in tools]))
@@ -82,7 +82,7 @@ class Served:
 
 
 def _plain_tool(tool: dict[str, Any]) -> dict[str, Any]:
-    """Return a tool without what a client left null; templates look at what is there."""
+    """Return a tool without its null fields: templates test whether a field is present."""
     empty = {"description": "", "parameters": {"type": "object", "properties": {}}}
     function = {k: empty.get(k) if v is None else v for k, v in tool["function"].items()}
     return tool | {"function": {k: v for k, v in function.items() if v is not None}}

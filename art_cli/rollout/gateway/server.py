@@ -1,10 +1,10 @@
-"""The gateway: what a program believes to be OpenAI or Anthropic is the policy in training.
+"""The gateway: an HTTP server that programs use like OpenAI or Anthropic, answered by the policy.
 
     http://127.0.0.1:PORT/e/EPISODE/SECRET/v1/chat/completions   /v1/models   /mcp   /end
 
-It listens on this machine only, or for a service where `agent.bind` says: then a request has to
-show the key of its episode too. An address says nothing to whoever does not know the secret of its
-episode, and nothing any more once the episode is over.
+It listens on this machine only, or for a service at `agent.bind`, and then requests must also send
+the key of their episode. Requests without the secret of an episode are refused, and so are all
+requests once the episode is over.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from art_cli.system.deadline import beside
 from art_cli.system.progress import silent
 from art_cli.types import Message
 
-HEAD_TIMEOUT = 30.0  # seconds for the head of a request, or the next one on a connection
+HEAD_TIMEOUT = 30.0  # seconds for the head of a request, or until the next request of a connection
 BACKLOG = 1024  # connections that wait to be accepted
-REMEMBERED = 4096  # episodes that are over, whose agents may still tell their end
+REMEMBERED = 4096  # finished episodes whose agents may still report their end
 
 
 class Gateway:
-    """Serves the episodes that are open."""
+    """Serves the open episodes."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Gateway:
         drops_hosted: bool = False,
         say: Callable[[str], None] = silent,
     ) -> None:
-        """`say` warns of what agents send and nothing reads, once for each field."""
+        """`say` warns of request fields that have no effect, once for each field."""
         self.served = served
         self._say = say
         self._warned: set[str] = set()
@@ -57,18 +57,18 @@ class Gateway:
         self._entrance = entrance or Entrance()
         self._episodes: dict[str, tuple[Hosted, Endpoints]] = {}
         self._nowhere = Endpoints()
-        # Of episodes that are over, what is known of them, and whether their end was told.
+        # The secrets of finished episodes, and whether their agents reported the end.
         self._over: OrderedDict[str, tuple[Secrets, bool]] = OrderedDict()
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
-        self._heard: set[object] = set()  # young connections that have asked for something
+        self._heard: set[object] = set()  # new connections that have sent a request
         self.url = ""
 
     async def start(self) -> None:
-        """Listen. Raises PreflightError where that is not possible."""
+        """Listen. Raises PreflightError if the address cannot be used."""
         app = web.Application(client_max_size=MAX_BODY)
         app.router.add_route("*", "/e/{episode}/{secret}/{path:.*}", self._answer)
-        quiet = logging.getLogger("art.gateway")  # a client's bad bytes are the client's
+        quiet = logging.getLogger("art.gateway")  # invalid bytes are the client's fault
         quiet.addHandler(logging.NullHandler())
         quiet.propagate = False
         self._runner = web.AppRunner(
@@ -77,8 +77,8 @@ class Gateway:
             logger=quiet,
             keepalive_timeout=HEAD_TIMEOUT,
             auto_decompress=False,  # read_body() does, up to a limit
-            lingering_time=1.0,  # for the rest of a body that nobody wants any more
-            handler_cancellation=True,  # who hangs up wants no answer
+            lingering_time=1.0,  # for the rest of a body that is no longer needed
+            handler_cancellation=True,  # a client that disconnects needs no answer
             shutdown_timeout=1.0,
         )
         await self._runner.setup()
@@ -96,7 +96,7 @@ class Gateway:
         self.url = at.url(self._server.sockets[0].getsockname()[1])
 
     def _connection(self) -> asyncio.BaseProtocol:
-        """Give a connection's first request a deadline: aiohttp would wait for it for ever."""
+        """Give a connection's first request a deadline: aiohttp would wait indefinitely."""
         assert self._runner and self._runner.server
         handler = self._runner.server()
 
@@ -111,13 +111,13 @@ class Gateway:
     def open(
         self, episode: Episode, opening: list[Message], seed: int, served: Served | None = None
     ) -> Hosted:
-        """Host an episode until `leave`; `served` answers in place of what all are served."""
+        """Host an episode until `leave`. `served` replaces the gateway's own for this episode."""
         hosted = Hosted(served or self.served, episode, opening, seed)
         self._episodes[hosted.id] = hosted, Endpoints(drops_hosted=self._drops_hosted)
         return hosted
 
     def leave(self, hosted: Hosted) -> None:
-        """Forget an episode that is over: its address is unknown from now on."""
+        """Forget a finished episode: its address is unknown from now on."""
         self._episodes.pop(hosted.id, None)
         new = {k: n for k, n in hosted.unknown_fields.items() if k not in self._warned}
         if new and len(self._warned) < NAMED:
@@ -130,12 +130,12 @@ class Gateway:
         hosted.close()
 
     def _asked_for(self, request: web.Request) -> tuple[Hosted, Endpoints]:
-        """Return the episode of a request. Raises RequestError where it does not get it."""
+        """Return the episode of a request. Raises RequestError if access is refused."""
         name, headers = request.match_info["episode"], request.headers
         found = self._episodes.get(name)
         known, told = (found[0].secrets, False) if found else self._over.get(name, (None, False))
         if known is None or not known.has_path(request.match_info["secret"]):
-            # One answer to both: who guesses does not learn which episodes there are.
+            # The same answer in both cases, so that guessing does not reveal which episodes exist.
             raise RequestError(404, "there is no such episode", "not_found")
         if self._entrance.needs_key and not known.has_key(headers):
             text = "the key is missing or wrong; send the episode's api_key as a bearer token"
@@ -171,16 +171,16 @@ class Gateway:
             return await delivery.of(endpoints.answer(request, path, delivery))
         except RequestError as e:
             return refuse(endpoints.api_of(words), e)
-        except ConnectionError:  # who hangs up is not told
+        except ConnectionError:  # the client has disconnected
             raise
-        except Exception as e:  # ours: it is not the agent that failed
+        except Exception as e:  # a failure of the gateway, not of the agent
             hosted.fail(e)
             error = RequestError(500, f"the gateway failed: {e!r}", "gateway")
             return refuse(endpoints.api_of(words), error)
 
 
 async def _mcp(hosted: Hosted, request: web.Request) -> web.StreamResponse:
-    if request.method != "POST":  # a stream of its own, and sessions, are not offered
+    if request.method != "POST":  # server-side streams and sessions are not offered
         return web.Response(status=405, headers={"Allow": "POST"})
     answer = await mcp.answer(hosted, await timely_body(request))
     return web.Response(status=202) if answer is None else web.json_response(answer)

@@ -1,4 +1,4 @@
-"""One conversation at the gateway: the calls of the policy that extend each other."""
+"""One conversation at the gateway: policy calls that extend each other."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from art_cli.types import Completion, Message, ToolCall
 
 @dataclass(slots=True, eq=False)
 class PolicyTurn:
-    """One answer of the policy, and what became of it."""
+    """One answer of the policy and its fate in the episode."""
 
     thread: Thread
     answered: Answered
-    place: int  # of its message in the thread
-    begun: int  # turns that had been answered when it was asked for
-    cut: bool  # at a limit of ours, not by itself or at one that the client asked for
-    structured: bool  # its words were to be JSON
-    waiting: list[ToolCall]  # its calls that the env has not heard of
-    env_turn: int | None = None  # which of the env's turns it was, where it reached the env
+    place: int  # index of its message in the thread
+    begun: int  # number of turns answered before it was requested
+    cut: bool  # at a limit of ours, not by itself or at a limit of the client
+    structured: bool  # its text was constrained to JSON
+    waiting: list[ToolCall]  # its calls that have not reached the env
+    env_turn: int | None = None  # index of its env turn, if it reached the env
 
     @property
     def message(self) -> Message:
-        """It as its client has it."""
+        """The turn's message as its client has it."""
         return self.thread.said[self.place]
 
 
 @dataclass(slots=True, eq=False)
 class Thread:
-    """The calls that extend each other."""
+    """Policy calls that extend each other."""
 
-    kind: object  # one for each set of tools, and for who answers
+    kind: object  # identifies the set of tools and the model that answers
     has_tools: bool
     conversation: Talk | Spoken
-    session: Session | None  # None: a model that is asked answers
+    session: Session | None  # None: another model answers by API
     is_trained: bool = True
-    is_policy: bool = True  # or answers in its place
-    said: list[Message] = field(default_factory=list)  # as the program has it
+    is_policy: bool = True  # or another model answers in its place
+    said: list[Message] = field(default_factory=list)  # the messages as the program has them
     turns: list[PolicyTurn] = field(default_factory=list)
-    busy: bool = False  # nothing can go on behind it
-    is_full: bool = False  # what was to follow the last turn did not fit the context
+    busy: bool = False  # nothing can continue from here for now
+    is_full: bool = False  # the messages after the last turn did not fit the context
 
     async def sample(self, asked: Asked, grammar: str | None) -> Completion:
-        """Sample the turn that it is ready for."""
+        """Sample the next turn of the conversation."""
         assert self.session
         return await self.session.generate(
             list(self.conversation.ids),
@@ -71,21 +71,21 @@ class Thread:
 
     @property
     def num_tokens(self) -> int:
-        """The part of the conversation that the policy has read."""
+        """The number of tokens in the conversation; 0 before its first turn."""
         return len(self.conversation.ids) if self.turns else 0
 
     @property
     def opening(self) -> list[Message]:
-        """The words of its first call."""
+        """The messages of the first request."""
         return self.said[: self.turns[0].place] if self.turns else []
 
     @property
     def shown(self) -> list[Message]:
-        """All that was said, as it was sampled, to be read."""
+        """All messages for a reader, with the turns as they were sampled."""
         return [_with_calls(m) for m in self.conversation.messages]
 
     def add(self, asked: Asked, answered: Answered, *, begun: int, cut: bool) -> PolicyTurn:
-        """Note a turn that was added to the conversation."""
+        """Record a turn that was added to the conversation."""
         self.said, self.is_full = [*asked.messages, echoed(answered, asked.prefill)], False
         if asked.raw is not None:
             self.said = list(self.conversation.messages)
@@ -102,7 +102,7 @@ class Thread:
         return turn
 
     def take_back(self, turn: PolicyTurn) -> None:
-        """Forget the last turn, which nobody received: it is not trained on, or gone on behind."""
+        """Forget the last turn, which did not reach the client, so that it is not trained on."""
         self.busy = True
         self.turns.remove(turn)
         if isinstance(self.conversation, Spoken):
@@ -113,10 +113,10 @@ class Thread:
 
 
 def same(a: Message, b: Message) -> bool:
-    """Return whether two messages say the same, however a client has rewritten one.
+    """Return whether two messages are the same apart from a client's rewriting.
 
-    Clients trim texts, write the JSON of a call anew and leave thinking out. Other words, and other
-    values of an argument, are another message.
+    Clients trim texts, reformat the JSON of a call and leave thinking out. A message with other
+    text, or other values of an argument, is a different message.
     """
     if a is b:
         return True

@@ -1,1 +1,1 @@
-"""Trackers of metrics: metrics.jsonl, the console, and those that `track` names."""
+"""Trackers of metrics: metrics.jsonl, the console, and those of the section `track`."""

@@ -1,4 +1,4 @@
-"""A thread that does what others do not wait for, one thing after the other."""
+"""A thread that runs jobs in order, without anyone waiting for them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 
 class BackgroundQueue:
-    """Jobs in the order in which they were handed over. A job must not raise."""
+    """Jobs that run in the order in which they were queued. A job must not raise."""
 
     def __init__(self, name: str) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._done = 0
-        # A daemon: what it is stuck in cannot hold up the exit.
+        # A daemon thread: a job that hangs cannot block the exit.
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
     def hand(self, job: Callable[[], object]) -> None:
@@ -21,7 +21,7 @@ class BackgroundQueue:
         self._jobs.put(job)
 
     def catches_up(self, seconds: float) -> bool:
-        """Wait until all of it has been done; False once nothing has been done for so long."""
+        """Wait until all jobs are done. Return False if none finishes for `seconds`."""
         caught_up = threading.Event()
         self._jobs.put(caught_up.set)
         done = -1

@@ -1,4 +1,4 @@
-"""The interface of trackers, and the fan-out that keeps any one of them from stopping a run."""
+"""The interface of trackers, and a fan-out that prevents any of them from stopping a run."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from art_cli.keys import mask_keys
 
 
 class Tracker(Protocol):
-    """A place where metrics go."""
+    """A destination of metrics."""
 
     def log(self, metrics: dict[str, float]) -> None:
-        """Take one set of metrics; `training_step` is among them and is the x axis."""
+        """Record one set of metrics; its `training_step` is the x axis."""
         ...
 
     def finish(self, state: str) -> None:
@@ -22,9 +22,9 @@ class Tracker(Protocol):
 
 
 class Trackers:
-    """Several trackers as one. Order matters: the first is the truth, the others mirror it.
+    """Several trackers as one. The first is authoritative; the others mirror it.
 
-    A tracker that raises is reported once, through `say`, and switched off; the run goes on.
+    A tracker that raises is reported once, through `say`, and switched off. The run continues.
     """
 
     def __init__(self, trackers: list[Tracker], say: Callable[[str], None]) -> None:
@@ -32,12 +32,12 @@ class Trackers:
         self._say = say
 
     def log(self, metrics: dict[str, float]) -> None:
-        """Hand a copy of `metrics`, no key in their names, to each tracker. Never raises."""
+        """Pass a copy of `metrics` to each tracker, with masked keys in names. Never raises."""
         named = {_masked_name(name): value for name, value in metrics.items()}
         self._each(lambda tracker: tracker.log(dict(named)))
 
     def finish(self, state: str) -> None:
-        """Close each tracker; a second call does nothing. Never raises."""
+        """Close each tracker. A second call does nothing. Never raises."""
         self._each(lambda tracker: tracker.finish(state))
         self._trackers = []
 
@@ -52,6 +52,6 @@ class Trackers:
 
 
 def _masked_name(name: str) -> str:
-    """Return the name of a metric without keys, in characters that every tracker takes."""
+    """Return a metric's name with masked keys, in characters that every tracker accepts."""
     masked = mask_keys(name)
     return name if masked == name else re.sub(r"[^\w./ -]+", "_", masked)

@@ -1,4 +1,4 @@
-"""The section `track` of a config becomes trackers."""
+"""Construction of trackers from the section `track` of a config."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OTLP = "opentelemetry.exporter.otlp.proto.http"
 
 
 def extras_of(track: TrackConfig) -> Iterator[tuple[str, str, str]]:
-    """Yield the key of each tracker that needs an extra, its module, and the extra."""
+    """Yield for each tracker that needs an extra: its config key, its module, and the extra."""
     if track.wandb and track.wandb.weave:
         yield "track.wandb.weave", OTLP, "otlp"
     if track.otlp:
@@ -35,7 +35,7 @@ def extras_of(track: TrackConfig) -> Iterator[tuple[str, str, str]]:
 
 
 def keys_of(track: TrackConfig) -> Iterator[str]:
-    """Yield the variables that trackers find their servers and keys by."""
+    """Yield the environment variables in which trackers look for servers and keys."""
     if track.wandb:
         yield "WANDB_API_KEY"
     if track.otlp:
@@ -45,9 +45,9 @@ def keys_of(track: TrackConfig) -> Iterator[str]:
 
 
 def check_trackers(loaded: LoadedExperiment) -> None:
-    """Raise ConfigError where a package is missing, PreflightError where W&B must be, and cannot.
+    """Raise ConfigError for missing packages, PreflightError if W&B is required but unusable.
 
-    Imports none of them: call it before anything costly starts.
+    Does not import the packages. Call it before anything costly starts.
     """
     track = loaded.experiment.track
     problems = [
@@ -64,9 +64,9 @@ def check_trackers(loaded: LoadedExperiment) -> None:
 def make_trackers(
     cfg: Experiment, run: RunDir, config: dict[str, Any], say: Callable[[str], None]
 ) -> list[Tracker]:
-    """Return the trackers beside metrics.jsonl and the console, each told all that is there.
+    """Return the trackers other than metrics.jsonl and the console, with all rows so far queued.
 
-    `config` is what they show as the run's config: it must hold no resolved secrets.
+    `config` is shown as the run's config: it must not contain resolved secrets.
     """
     track = cfg.track
     mirrors = SinkTrackers(
@@ -124,5 +124,5 @@ def _sinks(
 def _is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # what it is a part of is missing
+    except ModuleNotFoundError:  # its parent package is missing
         return False

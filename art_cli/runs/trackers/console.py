@@ -1,6 +1,7 @@
 """The console of a run: a live panel on a terminal, plain lines elsewhere.
 
-Every wait has a line that says what is waited for. The panel's numbers are those of metrics.jsonl.
+During every wait, a line says what the run is waiting for. The panel shows the numbers of
+metrics.jsonl.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ from art_cli.system.progress import Pulse
 from art_cli.terminal.screen import Screen
 from art_cli.terminal.text import say, visible
 
-PLAIN_STEP_SECONDS = 2.0  # at most one step line in this time
-PLAIN_PHASE_SECONDS = 10.0  # of silence, before a phase that goes on is told again
-STANDSTILL_STEPS = 10  # in a row without a signal in any group, before that is told
+PLAIN_STEP_SECONDS = 2.0  # minimum time between step lines
+PLAIN_PHASE_SECONDS = 10.0  # without output before the current phase is printed again
+STANDSTILL_STEPS = 10  # consecutive steps without a signal in any group before a warning
 LABEL = 6  # columns of the panel's longest label
-BAR = 20  # columns of the bar of a phase
+BAR = 20  # columns of a phase's progress bar
 
 
 class Console:
-    """A tracker that draws. Use it as a context manager: it gives the terminal back on any error.
+    """A tracker that draws. Use it as a context manager, which restores the terminal on errors.
 
-    `plain=None` decides by stdout: lines instead of a panel where it is no terminal, TERM is dumb
-    or CI is set. `history` is metrics.jsonl of a run that is resumed.
+    With `plain=None`, it prints lines instead of a panel if stdout is not a terminal, TERM is dumb
+    or CI is set. `history` has the rows of metrics.jsonl of a resumed run.
     """
 
     def __init__(
@@ -59,11 +60,11 @@ class Console:
         for metrics in history:
             self._progress.add(metrics, timed=False)
         self._phase = Phase("starting", None, None, clock())
-        self._lock = threading.RLock()  # rich's own thread draws; a signal may come anywhere
+        self._lock = threading.RLock()  # rich draws in its own thread; signals come any time
         self._spinner = Spinner("dots", style="cyan")
         self._ended: str | None = None
-        self._silent = False  # whoever read our output has gone
-        self._said = self._said_step = -math.inf  # when the last line was printed
+        self._silent = False  # the reader of our output is gone
+        self._said = self._said_step = -math.inf  # time of the last line
         self._pulse = Pulse(self._tell_silence)
         self._live = Live(
             console=self._console,
@@ -89,7 +90,7 @@ class Console:
         self._stop("failed" if kind else "stopped")
 
     def say(self, line: str) -> None:
-        """Print a line; it stays above the panel. Never raises."""
+        """Print a line, above the panel if there is one. Never raises."""
         if self._silent:
             return
         self._said = self._clock()
@@ -105,7 +106,7 @@ class Console:
             self._silent = True
 
     def phase(self, text: str, done: int | None = None, total: int | None = None) -> None:
-        """Say what is going on now, until the next phase or metrics. Digits in it may change."""
+        """Show the current activity until the next phase or metrics. Digits in it may change."""
         with self._lock:
             is_new = not self._phase.is_same(text)
             began = self._clock() if is_new else self._phase.began
@@ -117,7 +118,7 @@ class Console:
             self.say(self._phase.line())
 
     def log(self, metrics: Mapping[str, Any]) -> None:
-        """Take the metrics of a step, or of an evaluation (val/* only)."""
+        """Record the metrics of a step, or of an evaluation (val/* only)."""
         with self._lock:
             self._progress.add(metrics)
             step = self._progress.step
@@ -141,7 +142,7 @@ class Console:
             self.say(self._progress.step_line())
 
     def finish(self, state: str) -> None:
-        """Take the panel down, its last picture stays, and say how the run ended."""
+        """Stop the panel, leaving its last state visible, and print how the run ended."""
         if self._ended is None:
             self._stop(state)
             self.say(self._progress.last_line(state))
@@ -154,7 +155,7 @@ class Console:
                 self._live.stop()
 
     def _tell_silence(self) -> None:
-        """Say the phase again where nothing has been said for long."""
+        """Print the phase again if nothing was printed for a while."""
         now = self._clock()
         if self._ended is None and now - self._said >= PLAIN_PHASE_SECONDS:
             with self._lock:
@@ -166,7 +167,7 @@ class Console:
             width = self._console.width
             rows = self._progress.rows(width - LABEL - 3)
             table = Table.grid(padding=(0, 2))
-            table.add_column(style="dim", min_width=LABEL)  # what is wide wraps beside it
+            table.add_column(style="dim", min_width=LABEL)  # wide content wraps beside it
             table.add_column()
             for label, row in rows:
                 table.add_row(label, row)
@@ -183,16 +184,16 @@ class Phase:
         self.done, self.total, self.began = done, total, began
 
     def is_same(self, text: str) -> bool:
-        """Return whether `text` is this phase, further on: it differs in digits only."""
+        """Return whether `text` is the same phase, that is, differs only in digits."""
         return re.sub(r"[\d.]+", "#", text) == re.sub(r"[\d.]+", "#", self.text)
 
     def line(self) -> str:
-        """Return the line of plain mode."""
+        """Return the phase as a line for plain mode."""
         count = f" {self.done or 0}/{self.total}" if self.total else ""
         return f"{self.text}{count}"
 
     def row(self, spinner: Spinner, now: float, width: int) -> RenderableType:
-        """Return the panel's row: spinner, text, and a bar where the end is known and it fits."""
+        """Return the panel's row: spinner, text, and a bar if the total is known and it fits."""
         elapsed = now - self.began
         grid = Table.grid(padding=(0, 1))
         grid.add_column()
@@ -212,6 +213,6 @@ class Phase:
 
 
 def _must_be_plain(console: Screen) -> bool:
-    is_narrow = console.encoding.replace("-", "") != "utf8"  # no bars to draw with
+    is_narrow = console.encoding.replace("-", "") != "utf8"  # cannot draw bars
     is_dumb = console.is_dumb_terminal or bool(os.environ.get("CI"))
     return not console.file.isatty() or is_dumb or is_narrow

@@ -1,4 +1,4 @@
-"""metrics.jsonl: the source of truth. Other trackers only mirror it."""
+"""metrics.jsonl, the authoritative record of metrics. Other trackers mirror it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from art_cli.system.files import json_line, to_append
 
 
 class JsonlTracker:
-    """Appends one object a line. A kill loses nothing that was logged: each line is flushed."""
+    """Appends one object per line and flushes it, so that a kill loses nothing logged before."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -20,10 +20,10 @@ class JsonlTracker:
             raise ArtError(f"cannot write {path}: {e.strerror}.") from e
 
     def log(self, metrics: dict[str, float]) -> None:
-        """Append a line, in one write; NaN and infinity become null and keep their key."""
+        """Append a line in a single write. NaN and infinity become null."""
         line = json_line(metrics).encode()
         written = self._file.write(line)
-        if written != len(line):  # a disk that fills up within the line does not raise
+        if written != len(line):  # no exception is raised if the disk fills up within a line
             raise OSError(f"only {written} of {len(line)} bytes fit")
 
     def finish(self, state: str) -> None:

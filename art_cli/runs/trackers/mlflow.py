@@ -12,17 +12,17 @@ from art_cli.config.schema import Experiment
 from art_cli.runs.directory import RunDir
 from art_cli.runs.trackers.sink import finite
 
-TAG = "art.run_id"  # by which a resumed run finds itself
+TAG = "art.run_id"  # identifies the run for a resume
 STATES = {"done": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
-BATCH = 100  # params that a server takes at once
+BATCH = 100  # maximum params per request
 
 
 class MlflowSink:
-    """Logs to the run with the tag TAG, which is made if it is not there."""
+    """Logs to the run with the tag TAG. Creates it if necessary."""
 
     def __init__(self, cfg: Experiment, run: RunDir, config: dict[str, Any]) -> None:
-        # What it would print goes to stdout, which belongs to --json; its reports about itself
-        # are sent at the exit. Both are read at import.
+        # MLflow's output would go to stdout, which belongs to --json, and its telemetry is sent at
+        # the exit. Both settings are read at import.
         os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         from mlflow import MlflowClient  # type: ignore[import-not-found]
@@ -56,7 +56,7 @@ class MlflowSink:
 
 
 def _flat(config: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield `train.steps`, `100` and so on."""
+    """Yield dotted keys and texts, such as ("train.steps", "100")."""
     for key, value in config.items():
         if isinstance(value, dict) and value:
             yield from _flat(value, f"{prefix}{key}.")

@@ -1,4 +1,4 @@
-"""logs/run.log: the plain lines of a run's console, with the time, whatever the terminal shows."""
+"""logs/run.log: the plain lines of a run's console with times, whatever the terminal shows."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ RUN_LOG = "run.log"
 
 
 class _LogLines(io.TextIOBase):
-    """A stream that keeps its lines until it has a file. A disk that fails it ends nothing."""
+    """A stream that buffers lines until it has a file. Disk errors are ignored."""
 
     encoding = "utf-8"
 
     def __init__(self) -> None:
-        self._waiting = ""  # what is not in the file yet
-        self._begins = True  # at the begin of a line
+        self._waiting = ""  # text that is not in the file yet
+        self._begins = True  # True at the beginning of a line
         self.path: Path | None = None
 
     def write(self, text: str) -> int:
@@ -34,7 +34,7 @@ class _LogLines(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Append what waits; the file is open for that long, for lines are few."""
+        """Append buffered text. The file is opened each time, because lines are rare."""
         if self.path is None:
             return
         with suppress(OSError):
@@ -45,7 +45,7 @@ class _LogLines(io.TextIOBase):
 
 
 class LoggedConsole:
-    """A run's console and its log: both are told the same, and the log keeps it."""
+    """A run's console and its log, which receive the same calls."""
 
     def __init__(
         self, console: Console, steps: int, header: str, history: Iterable[Mapping[str, Any]] = ()
@@ -58,12 +58,12 @@ class LoggedConsole:
         self._log.say(header)
 
     def keep(self, folder: Path) -> None:
-        """Write all that was said so far, and all that follows, to the end of the log there."""
+        """Append all output, including that so far, to the log in a folder."""
         self._lines.path = folder / RUN_LOG
         self._lines.flush()
 
     def note(self, line: str) -> None:
-        """Say a line in the log alone."""
+        """Write a line to the log only."""
         self._log.say(line)
 
     def say(self, line: str) -> None:

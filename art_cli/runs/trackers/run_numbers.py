@@ -1,4 +1,4 @@
-"""The numbers of a run so far, and how they are said: the console draws them."""
+"""The numbers of a run so far and their display, which the console draws."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.text import Text
 
 BARS = "▁▂▃▄▅▆▇█"
 SPARK_STEPS = 40
-WINDOW = 20  # steps that the time split and the time left are taken from
+WINDOW = 20  # steps for the time split and the estimate of the remaining time
 SHORTEST_BAR = 8
 TIMES = ("rollout", "score", "train", "sync", "eval")
 
@@ -24,17 +24,17 @@ class RunNumbers:
     def __init__(self, total: int, clock: Callable[[], float]) -> None:
         self.total = total
         self.step = 0
-        self.steps_without_signal = 0  # the last ones in a row
+        self.steps_without_signal = 0  # the latest consecutive ones
         self._clock = clock
         self._began = clock()
-        self._marks: list[tuple[float, int]] = []  # when each step of this session ended
+        self._marks: list[tuple[float, int]] = []  # end time and number of this session's steps
         self._rewards: list[float | None] = []
         self._vals: dict[int, tuple[float, float | None]] = {}  # step -> reward, half-width of CI
-        self._rows: list[dict[str, Any]] = []  # the last WINDOW, evaluations included
+        self._rows: list[dict[str, Any]] = []  # the last WINDOW, including evaluations
         self._latest: dict[str, float] = {}
 
     def add(self, metrics: Mapping[str, Any], *, timed: bool = True) -> None:
-        """Take one set of metrics; any may be missing, None or not finite."""
+        """Add one set of metrics. Any may be missing, None or not finite."""
         numbers = {k: v for k, v in metrics.items() if _is_number(v)}
         step = int(numbers.get("training_step", self.step))
         self._latest.update(numbers)
@@ -51,7 +51,7 @@ class RunNumbers:
                 self._marks = [*self._marks[-WINDOW:], (self._clock(), step)]
 
     def rows(self, width: int) -> list[tuple[str, RenderableType]]:
-        """Return label and content of each line of the panel that has something to say."""
+        """Return label and content of each line of the panel that is not empty."""
         spark = min(SPARK_STEPS, max(8, width - 24))
         rows: list[tuple[str, RenderableType]] = [("step", self._step_row(width))]
         if self._rewards:
@@ -73,7 +73,7 @@ class RunNumbers:
         return rows + [(label, Text(text)) for label, text in texts.items() if text]
 
     def step_line(self) -> str:
-        """Return the plain line of a step."""
+        """Return the line of the last step for plain mode."""
         std = self._latest.get("train/reward_std")
         parts = [
             f"step {self.step}/{self.total}",
@@ -87,13 +87,13 @@ class RunNumbers:
         return "  ".join(part for part in parts if part)
 
     def last_line(self, state: str) -> str:
-        """Return how it ended, for both modes."""
+        """Return the line for the end of the run, for both modes."""
         val = f"; val {self.val_text()}" if self._vals else ""
         took = clock_text(self._clock() - self._began)
         return f"{state} at step {self.step}/{self.total} after {took}{val}"
 
     def val_text(self, arrow: str = "->", plus_minus: str = "+/-") -> str:
-        """Return the first and last validation reward, and the best where that is another."""
+        """Return the first, the last and the best validation reward."""
         vals = list(self._vals.values())
         success = self._latest.get("val/success")
         tail = f"  success {success:.0%}" if success is not None else ""
@@ -179,7 +179,7 @@ class RunNumbers:
 
 
 def sparkline(values: Sequence[float | None]) -> str:
-    """Draw one bar a value, from the least to the greatest of them; a gap where there is none."""
+    """Draw one bar per value, scaled from the lowest to the highest, and a gap for None."""
     known = [v for v in values if v is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
     if high - low < 1e-9:

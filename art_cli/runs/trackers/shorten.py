@@ -1,4 +1,4 @@
-"""Texts that are made short enough for somebody else's page or for a line."""
+"""Shortening of texts for external services and for single lines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LONGEST_LINE = 160
 
 
 def shortened(text: str) -> str:
-    """Return a text without its middle where it is very long."""
+    """Return a text without its middle part if it is very long."""
     left_out = len(text) - LONGEST
     if left_out <= 0:
         return text
@@ -18,6 +18,6 @@ def shortened(text: str) -> str:
 
 
 def in_a_line(error: BaseException) -> str:
-    """Return what an error says, on one short line."""
+    """Return an error's text on one short line."""
     text = " ".join(mask_keys(str(error)).split()) or type(error).__name__
     return text if len(text) <= LONGEST_LINE else text[: LONGEST_LINE - 3] + "..."

@@ -1,10 +1,10 @@
-"""A tracker that shows a run elsewhere, and that the run never waits for.
+"""A tracker that mirrors a run to another place without ever blocking the run.
 
     metrics.jsonl --> SinkTracker.log --> a thread: Sink.take, one row after the other --> elsewhere
 
-What has arrived is noted in the run's directory, row by row. So a sink that is dead, hangs or
-refuses costs nothing that a later step, or the run's --resume, does not send; and nothing that has
-arrived is sent twice. Write a Sink for another place: build.py makes a SinkTracker of it.
+Each row that has arrived is recorded in the run's directory. If a sink is dead, hangs or refuses,
+a later step or the run's --resume sends the missing rows. No row is sent twice. To support another
+place, write a Sink; build.py wraps it in a SinkTracker.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from art_cli.runs.trackers.background import BackgroundQueue
 from art_cli.runs.trackers.shorten import in_a_line
 from art_cli.system.files import make_folder, to_append
 
-PATIENCE_SECONDS = 4.0  # of the run's end, with a sink that gets nothing done
-# From the first row on, until a sink is open: to import its package takes long on a busy machine.
+PATIENCE_SECONDS = 4.0  # at the run's end, for a sink that makes no progress
+# From the first row until the sink is open: importing its package is slow on a busy machine.
 OPENING_SECONDS = 60.0
 
 
 class Sink(Protocol):
-    """A place outside of the run's directory. Its methods may take their time, and may raise."""
+    """A place outside the run's directory. Its methods may be slow, and may raise."""
 
     def take(self, row: Mapping[str, Any]) -> None:
-        """Keep a row of metrics.jsonl. When this returns, it is there for good."""
+        """Store a row of metrics.jsonl permanently before returning."""
         ...
 
     def close(self, state: str) -> None:
@@ -39,12 +39,12 @@ class Sink(Protocol):
 
 
 class SinkTracker:
-    """Implement Tracker: hand each row to a sink. No method raises; only `finish` waits a while."""
+    """Implements Tracker: passes rows to a sink. No method raises; only `finish` waits."""
 
     def __init__(
         self, name: str, run: RunDir, open_sink: Callable[[], Sink], say: Callable[[str], None]
     ) -> None:
-        """`open_sink` is called in the thread: it may import what is slow, and ask a server."""
+        """`open_sink` is called in the thread: it may import slow packages and contact a server."""
         self._name = name
         self._open_sink = open_sink
         self._say = say
@@ -52,24 +52,24 @@ class SinkTracker:
         self._arrived = run.root / "trackers" / f"{name.lower()}.txt"
         known = self._arrived.read_text().split() if self._arrived.exists() else []
         self._known = frozenset(known)
-        self._rows: deque[Mapping[str, Any]] = deque()  # that have not arrived
-        self._problem = ""  # why the first of them has not
-        self._began = math.inf  # when the first row came, in seconds of the monotonic clock
-        self._tried = threading.Event()  # to open the sink
+        self._rows: deque[Mapping[str, Any]] = deque()  # rows that have not arrived
+        self._problem = ""  # why the first of them has not arrived
+        self._began = math.inf  # time of the first row, in seconds of the monotonic clock
+        self._tried = threading.Event()  # set after the first attempt to open the sink
         self._is_told = self._is_ending = False
         self._background = BackgroundQueue(f"art-{name.lower()}")
 
     def log(self, metrics: Mapping[str, Any]) -> None:
-        """Have a row sent, unless an earlier session of the run has sent it."""
+        """Queue a row, unless an earlier session of the run has sent it."""
         if row_name(metrics) not in self._known:
             self._began = min(self._began, time.monotonic())
             self._rows.append(metrics)
             self._background.hand(self._send_next)
 
     def finish(self, state: str) -> None:
-        """Send what is left, and wait for it as long as something arrives."""
+        """Send the remaining rows. Wait as long as rows arrive."""
         self._problem, self._is_ending = "", True
-        for _ in range(len(self._rows)):  # what failed before is tried once more
+        for _ in range(len(self._rows)):  # retry the rows that failed
             self._background.hand(self._send_next)
         self._background.hand(lambda: self._close(state))
         if self._rows:
@@ -98,7 +98,7 @@ class SinkTracker:
             make_folder(self._arrived.parent)
             with open(self._arrived, "a", opener=to_append) as file:
                 file.write(f"{row_name(row)}\n")
-        except (Exception, SystemExit) as error:  # of many kinds: the network's, a library's
+        except (Exception, SystemExit) as error:  # many types: of the network, of libraries
             self._problem = in_a_line(error)
             if not (self._is_told or self._is_ending):
                 self._is_told = True
@@ -116,18 +116,18 @@ class SinkTracker:
 
 
 class SinkTrackers:
-    """Implement Tracker: several mirrors, whose ends are waited for at the same time."""
+    """Implements Tracker: several mirrors that are closed concurrently."""
 
     def __init__(self, mirrors: list[SinkTracker]) -> None:
         self._mirrors = mirrors
 
     def log(self, metrics: Mapping[str, Any]) -> None:
-        """Hand a row to each."""
+        """Queue a row for each mirror."""
         for mirror in self._mirrors:
             mirror.log(metrics)
 
     def finish(self, state: str) -> None:
-        """Close all: several that hang cost what one does."""
+        """Close all mirrors concurrently, so that hanging ones delay the end only once."""
         ends = [threading.Thread(target=mirror.finish, args=(state,)) for mirror in self._mirrors]
         for end in ends:
             end.start()
@@ -136,16 +136,16 @@ class SinkTrackers:
 
 
 def split_of(row: Mapping[str, Any], held_out: str) -> str:
-    """Return whose trajectories go with a row of metrics: `train`, or the split of evaluations."""
+    """Return the split of a metrics row's trajectories: `train`, or that of evaluations."""
     return held_out if "val/reward" in row else "train"
 
 
 def row_name(row: Mapping[str, Any]) -> str:
-    """Return what tells a row of metrics.jsonl from the others: `train-4`."""
+    """Return a unique name of a row of metrics.jsonl: `train-4`."""
     return f"{split_of(row, 'val')}-{row['training_step']}"
 
 
 def finite(row: Mapping[str, Any]) -> dict[str, float]:
-    """Return the metrics of a row that are numbers: null stands for those that were not finite."""
+    """Return the finite metrics of a row. Null stands for values that were not finite."""
     numbers = {k: v for k, v in row.items() if k != "training_step" and v is not None}
     return {k: v for k, v in numbers.items() if math.isfinite(v)}

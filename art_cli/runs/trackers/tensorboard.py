@@ -1,4 +1,4 @@
-"""TensorBoard: event files in the run's own folder, by torch's writer (extra `tensorboard`).
+"""TensorBoard: event files in the run's folder, written by torch (extra `tensorboard`).
 
 tensorboard --logdir runs
 """

@@ -1,7 +1,7 @@
-"""Trackio: the database of this machine that `trackio show` reads (extra `trackio`).
+"""Trackio: this machine's database that `trackio show` reads (extra `trackio`).
 
-Rows go to Trackio's storage, where `trackio.log` puts them, too: `trackio.init` prints to stdout,
-which belongs to `art run --json`, and writes half a second later, which a kill would lose.
+Rows are written directly to Trackio's storage. `trackio.init` prints to stdout, which belongs to
+`art run --json`, and `trackio.log` writes half a second later, so a kill would lose rows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from art_cli.runs.trackers.sink import finite, row_name
 
 
 class TrackioSink:
-    """Appends to the run of this id: a row that comes again is the same row."""
+    """Appends to the run with this id. A row that is sent again replaces itself."""
 
     def __init__(self, cfg: Experiment, run: RunDir, config: dict[str, Any]) -> None:
         from trackio.sqlite_storage import SQLiteStorage  # type: ignore[import-not-found]
@@ -37,4 +37,4 @@ class TrackioSink:
         )
 
     def close(self, state: str) -> None:
-        """Do nothing: Trackio knows no end of a run."""
+        """Do nothing: Trackio does not record the end of a run."""

@@ -115,7 +115,7 @@ def test_a_smoke_run_is_replaced_by_the_next_but_no_other_run_is(art: Art) -> No
     assert real.exit_code == 0
     result = art("run", "config.yaml", "name=other", "--smoke")
     assert isinstance(result.exception, UsageError)
-    assert "a run that is no smoke run, so it is not replaced" in str(result.exception)
+    assert "a run that is not a smoke run, so it is not replaced" in str(result.exception)
 
 
 def test_its_config_is_the_experiment_s_with_what_was_changed_in_the_open(art: Art) -> None:

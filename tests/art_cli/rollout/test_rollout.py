@@ -354,7 +354,7 @@ def test_a_tool_can_end_the_episode(run: Play) -> None:
         ({"score": lambda self, t: self.metrics.update({7: 1})}, "expected text, got int"),
         ({"score": lambda self, t: 10**5000}, "a reward is a number"),
         ({"reply": lambda self, text: raise_("\ud800" * 30_000)}, "RuntimeError: \\ud800"),
-        ({"reply": lambda self, text: raise_(Unprintable())}, "its text could not be had"),
+        ({"reply": lambda self, text: raise_(Unprintable())}, "its text is unavailable"),
     ],
 )
 def test_a_bug_of_the_env_is_a_failure_with_its_line(

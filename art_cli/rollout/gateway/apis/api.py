@@ -1,4 +1,4 @@
-"""The part that all protocols have in common."""
+"""The interface that every protocol implements."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from art_cli.rollout.gateway.asked import Answered, Asked, RequestError
 
 
 class Question(Protocol):
-    """A request that was understood."""
+    """A request that a protocol has parsed."""
 
     @property
     def asked(self) -> Asked:
@@ -18,7 +18,7 @@ class Question(Protocol):
 
     @property
     def streamed(self) -> bool:
-        """True if its answer is to be a stream."""
+        """True if the client wants the answer as a stream."""
         ...
 
     def body(self, answers: list[Answered]) -> dict[str, Any]:
@@ -30,41 +30,41 @@ class Question(Protocol):
         ...
 
     def failed(self, error: RequestError) -> str:
-        """Return a refusal that comes when the stream has begun, and the stream's end."""
+        """Return the events that report an error after the stream began, and end the stream."""
         ...
 
 
 class Api(Protocol):
-    """One protocol."""
+    """One protocol, such as OpenAI's chat completions."""
 
-    heartbeat: str  # what a stream says while nothing is there yet
+    heartbeat: str  # what a stream sends while the turn is still being sampled
 
     def read(self, body: bytes) -> Question:
-        """Return what a body asks. Raises RequestError, with the mistakes."""
+        """Parse the body of a request. Raises RequestError, which lists the mistakes."""
         ...
 
     def error(self, error: RequestError) -> dict[str, Any]:
-        """Return a refusal as this protocol's clients read it."""
+        """Return the body of an error response in the form that this protocol's clients read."""
         ...
 
 
 class Responder(Protocol):
-    """The answering side: an episode in training, or a policy that is deployed."""
+    """The answering side: an episode in training, or a deployed policy."""
 
     @property
     def models(self) -> list[str]:
-        """The names of what answers."""
+        """The names of the models that answer requests."""
         ...
 
     @property
     def max_model_len(self) -> int:
-        """Number of tokens that a prompt and its answer may have together."""
+        """The maximum number of tokens of a prompt and its answer together."""
         ...
 
     async def complete(self, asked: Asked) -> list[Answered]:
-        """Return as many turns as are asked for. Raises RequestError."""
+        """Return `asked.n` turns. Raises RequestError."""
         ...
 
     async def count(self, asked: Asked) -> int:
-        """Return how many tokens a turn would stand behind. Raises RequestError."""
+        """Return the number of prompt tokens that a turn would start from. Raises RequestError."""
         ...

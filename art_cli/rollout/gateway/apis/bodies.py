@@ -1,9 +1,9 @@
-"""The bodies of one caller: a conversation grows at its end, and only what is new is read.
+"""Incremental parsing of one caller's request bodies: a conversation grows at its end.
 
-    {"model": "m", "messages": [A, B], "tools": [...]}            read as a whole
-    {"model": "m", "messages": [A, B, C, D], "tools": [...]}      only C and D are
+    {"model": "m", "messages": [A, B], "tools": [...]}            parsed as a whole
+    {"model": "m", "messages": [A, B, C, D], "tools": [...]}      only C and D are parsed
 
-A body that differs in more than that is read as a whole, so that the outcome is always the same.
+A body that differs in any other way is parsed as a whole, so the result is always the same.
 """
 
 from __future__ import annotations
@@ -21,39 +21,39 @@ from art_cli.system.untrusted import read_json
 
 M = TypeVar("M", bound=BaseModel)
 
-LONGEST = 2**20  # characters of a body that is kept
+LONGEST = 2**20  # characters of a body that is remembered
 SPACE = re.compile(r"[ \t\n\r]*")
 JSON = json.JSONDecoder()
 
 
 @dataclass(frozen=True, slots=True)
 class _Body(Generic[M]):
-    """A body around the place where its list may go on."""
+    """A body, split at the place where its list may be extended."""
 
-    before: str  # up to and with the last item
+    before: str  # up to and including the last item
     behind: str
     request: M
 
 
 class Bodies(Generic[M]):
-    """Reads bodies as `model`, whose list of objects under the key `grows` grows."""
+    """Parses bodies as `model`, whose list of objects under the key `grows` grows."""
 
     def __init__(self, model: type[M], grows: str) -> None:
         self._model = model
         self._grows = grows
-        self._known: tuple[_Body[M], ...] = ()  # the newest first; replaced as a whole, by threads
+        self._known: tuple[_Body[M], ...] = ()  # newest first; threads replace the whole tuple
 
     def read(self, body: bytes) -> M:
-        """Return a body. Raises RequestError, with the mistakes.
+        """Parse a body. Raises RequestError, which lists the mistakes.
 
-        The items of its list that it shares with an earlier one are those very objects.
+        Items of its list that an earlier body had too are the same objects as in that request.
         """
         if len(body) > LONGEST:
             return read_as(self._model, body)
         try:
             text = body.decode()
         except UnicodeDecodeError:
-            return read_as(self._model, body)  # which says so
+            return read_as(self._model, body)  # which raises the error
         for known in self._known:
             request = self._going_on(text, known)
             if request is not None:
@@ -66,7 +66,7 @@ class Bodies(Generic[M]):
         return request
 
     def _going_on(self, text: str, known: _Body[M]) -> M | None:
-        """Return a body that is a known one with more in its list; None: it is not."""
+        """Parse a body that extends the list of a known body. Return None for any other body."""
         num, rest = len(known.before), len(text) - len(known.behind)
         if num >= rest or not (text.startswith(known.before) and text.endswith(known.behind)):
             return None
@@ -74,7 +74,7 @@ class Bodies(Generic[M]):
         if text[comma : comma + 1] != ",":
             return None
         try:
-            new = read_json(f'{{"":[{text[comma + 1 : rest]}]}}')  # as deep as it stands there
+            new = read_json(f'{{"":[{text[comma + 1 : rest]}]}}')  # nested as deeply as in the body
         except ValueError:
             return None
         items = [*getattr(known.request, self._grows), *new.get("", [])] if len(new) == 1 else []
@@ -83,7 +83,7 @@ class Bodies(Generic[M]):
         return known.request.model_copy(update={self._grows: items}) if new[""] else None
 
     def _end(self, text: str) -> int | None:
-        """Return where the last item of the list ends, in a text that is known to be an object."""
+        """Return the offset after the last item of the list, in the text of a JSON object."""
         at = _skip(text, text.index("{") + 1)
         while text[at] == '"':
             key, at = JSON.raw_decode(text, at)

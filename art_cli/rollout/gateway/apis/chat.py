@@ -53,7 +53,7 @@ class _Tool(BaseModel):
     custom: _Custom | None = None
 
     def shown(self, where: str) -> dict[str, Any]:
-        """Return it as a function. Raises RequestError."""
+        """Return the tool as a function. Raises RequestError."""
         if self.type == "custom" and self.custom:
             grammar = self.custom.format.grammar if self.custom.format else None
             made = custom_function(self.custom.name, self.custom.description, grammar)
@@ -106,10 +106,10 @@ class _Format(BaseModel):
 
 
 class ChatRequest(BaseModel):
-    """The fields that have an effect; fields.py has the others.
+    """The fields that have an effect; fields.py lists the others.
 
-    What is sampled is the experiment's to say: `temperature`, `top_p` and `seed` of a request are
-    without effect in training, or what is trained on would not be what the update assumes.
+    The experiment's config decides how tokens are sampled. In training, a request's `temperature`,
+    `top_p` and `seed` have no effect: the update assumes the distribution of the config.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -132,7 +132,7 @@ class ChatRequest(BaseModel):
     seed: int | None = None
 
     def asked(self, size: int, known: Continued[Reading]) -> Asked:
-        """Return what it asks of the policy. Raises RequestError."""
+        """Convert the request to `Asked`. Raises RequestError."""
         unknown = check_fields(self, "chat")
         messages, prefill = conversation(self.messages, "messages", known)
         offered = self.offered
@@ -159,7 +159,7 @@ class ChatRequest(BaseModel):
 
     @cached_property
     def offered(self) -> Offer:
-        """Its tools. Raises RequestError."""
+        """The tools that the policy may call. Raises RequestError."""
         given = self.tools or []
         tools = [tool.shown(f"tools.{number}") for number, tool in enumerate(given)]
         functions = {t.function.name for t in given if t.type == "function" and t.function}
@@ -283,7 +283,7 @@ def _finish_reason(answer: Answered) -> str:
 
 
 def _deltas(answer: Answered, custom_tools: set[str]) -> Iterator[dict[str, Any]]:
-    """Return a whole message in the pieces of a stream."""
+    """Yield the deltas of a stream that together make up a whole message."""
     yield {"role": "assistant", "content": ""}
     for key, text in (("reasoning_content", answer.thought), ("content", answer.words)):
         for piece in pieces(text):

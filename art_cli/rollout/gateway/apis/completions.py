@@ -1,4 +1,4 @@
-"""OpenAI's older completions, of plain text: POST /v1/completions."""
+"""OpenAI's older completions API, for plain text: POST /v1/completions."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from art_cli.rollout.gateway.apis.openai_parts import error_body, usage
 from art_cli.rollout.gateway.apis.request_body import MAX_TURNS, Stops, read_as
 from art_cli.rollout.gateway.asked import Answered, Asked, RequestError
 
-USUAL_LIMIT = 16  # tokens, where a request sets none: OpenAI's
+USUAL_LIMIT = 16  # tokens, where a request sets no limit; the same as OpenAI's
 MAX_LOGPROBS = 5
 MAX_PROMPT = 2**20  # token ids
 
 
 class CompletionsRequest(BaseModel):
-    """The fields that have an effect; fields.py has the others."""
+    """The fields that have an effect; fields.py lists the others."""
 
     model_config = ConfigDict(extra="allow")
     model: str = "policy"
@@ -46,7 +46,7 @@ class CompletionsRequest(BaseModel):
     seed: int | None = None
 
     def asked(self, size: int) -> Asked:
-        """Return what it asks of the policy. Raises RequestError."""
+        """Convert the request to `Asked`. Raises RequestError."""
         unknown = check_fields(self, "completions")
         if self.best_of is not None and self.best_of != (self.n or 1):
             raise RequestError(400, "best_of: this is not offered here; choose among n")
@@ -54,7 +54,7 @@ class CompletionsRequest(BaseModel):
         if isinstance(prompt, list) and not isinstance(prompt[0], int):
             [prompt] = prompt
         if not prompt:
-            raise RequestError(400, "prompt: it is empty, and something has to be gone on with")
+            raise RequestError(400, "prompt: it is empty; send a text to continue")
         return Asked(
             messages=[],
             raw=prompt if isinstance(prompt, str) else tuple(prompt),
@@ -113,7 +113,7 @@ class CompletionsQuestion:
         return {**self._head, "choices": choices, "usage": usage(answers)}
 
     def events(self, answers: list[Answered]) -> Iterator[str]:
-        for index, answer in enumerate(answers):  # in one piece: OpenAI's type needs a reason
+        for index, answer in enumerate(answers):  # whole: each chunk needs a finish_reason
             yield self._event(self._choice(index, answer))
         if (self.request.stream_options or {}).get("include_usage"):
             yield self._event(usage=usage(answers))

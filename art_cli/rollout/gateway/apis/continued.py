@@ -1,4 +1,4 @@
-"""A list that grows at its end: what was read of it before is not read again.
+"""Incremental reading of a list that grows at its end: items read before are not read again.
 
 readings = Continued(list.copy, lambda state, place, item: state.append(item.lower()))
 readings.read([a, b], [])  # reads both
@@ -13,23 +13,23 @@ from typing import Any, Generic, TypeVar
 
 S = TypeVar("S")
 
-KNOWN = 4  # conversations of one caller: sub-agents take turns
+KNOWN = 4  # conversations of one caller, for sub-agents that take turns
 
 
 class Continued(Generic[S]):
-    """Reads lists item by item into a state; of one that goes on with an earlier one, the rest.
+    """Reads lists item by item into a state. If a list extends an earlier one, reads only the rest.
 
-    It goes on where the very same objects stand first: equal ones may differ, as 1 and true do.
+    A list extends another if it begins with the same objects. Equality is not enough: 1 == True.
     """
 
     def __init__(self, copied: Callable[[S], S], add: Callable[[S, int, Any], None]) -> None:
-        """`add` puts an item, whose place it is given, into a state."""
+        """`add(state, place, item)` adds the item at index `place` of the list to a state."""
         self._copied = copied
         self._add = add
         self._known: tuple[tuple[list[Any], S], ...] = ()
 
     def read(self, items: list[Any], empty: S) -> S:
-        """Return the state behind the items, which is not to be changed."""
+        """Return the state after all items. The caller must not change it."""
         found = max(
             (k for k in self._known if _begins(items, k[0])), key=lambda k: len(k[0]), default=None
         )

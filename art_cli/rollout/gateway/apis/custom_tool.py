@@ -18,7 +18,7 @@ PARAMETERS: dict[str, Any] = {
 def custom_function(
     name: str, description: str | None, grammar: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """Return a custom tool as a function. A grammar of its input is described, and not held to."""
+    """Convert a custom tool to a function. Its grammar is described in words, not enforced."""
     follows = ""
     if grammar:
         syntax, definition = grammar.get("syntax"), grammar.get("definition")
@@ -28,6 +28,6 @@ def custom_function(
 
 
 def custom_input(arguments: dict[str, Any]) -> str:
-    """Return the input of a call: its text, or all of its arguments as JSON if it has none."""
+    """Return the input of a call: its `input` text, or else all of its arguments as JSON."""
     said = arguments.get("input")
     return said if isinstance(said, str) else json.dumps(arguments)

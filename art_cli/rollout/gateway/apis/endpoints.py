@@ -1,4 +1,4 @@
-"""The endpoints of one caller, whichever protocol it speaks, below any base address.
+"""The endpoints of one caller for every protocol, below any base address.
 
 .../v1/chat/completions   .../chat/completions/   ...//v1/chat/completions
 """
@@ -23,10 +23,10 @@ Answering = Callable[[web.Request, Responder], Awaitable[web.StreamResponse]]
 
 
 class Endpoints:
-    """Answers the requests of one caller; what it stores of them is that caller's."""
+    """Answers the requests of one caller. Stored responses are visible to that caller only."""
 
     def __init__(self, *, drops_hosted: bool = False) -> None:
-        """`drops_hosted` leaves out tools that only a vendor runs; else they are refused."""
+        """`drops_hosted` leaves out tools that only a vendor runs. Otherwise they are refused."""
         self._stored = ResponseStore()
         self._chat, messages = ChatApi(), MessagesApi(drops_hosted=drops_hosted)
         responses = ResponsesApi(self._stored, drops_hosted=drops_hosted)
@@ -44,7 +44,7 @@ class Endpoints:
     async def answer(
         self, request: web.Request, path: str, responder: Responder
     ) -> web.StreamResponse:
-        """Answer a request for what stands at `path` below the base address."""
+        """Answer a request to `path`, which is relative to the base address."""
         words = words_of(path)
         try:
             return await self._reply(request, words)(request, responder)
@@ -52,7 +52,7 @@ class Endpoints:
             return refuse(self.api_of(words), e)
 
     def api_of(self, words: list[str]) -> Api:
-        """Return the protocol that is spoken there."""
+        """Return the protocol of a path, given its segments."""
         return self._asking.get(words[0] if words else "", self._chat)
 
     def _reply(self, request: web.Request, words: list[str]) -> Answering:
@@ -68,7 +68,7 @@ class Endpoints:
         if words[:1] == ["responses"] and len(words) == 2 and request.method in ("GET", "DELETE"):
             return lambda request, _: self._known_response(request, words[1])
         if request.headers.get("Upgrade", "").lower() == "websocket":
-            # The status by which Codex knows at once that it has to speak HTTP.
+            # On this status, Codex switches to HTTP at once.
             raise RequestError(
                 426, "WebSockets are not offered here; send each request by HTTP POST"
             )
@@ -88,7 +88,7 @@ class Endpoints:
 
 
 def words_of(path: str) -> list[str]:
-    """Return the words of a path without its version: clients add `/v1` to a base that has it."""
+    """Return the segments of a path without `v1`: clients may add it to a base that has it."""
     words = [word for word in path.split("/") if word]
     while words[:1] == ["v1"]:
         words = words[1:]
@@ -102,7 +102,7 @@ async def _count(api: Api, request: web.Request, responder: Responder) -> web.St
 
 
 async def _models(responder: Responder, name: str) -> web.StreamResponse:
-    """Name what answers, to OpenAI's clients and to Anthropic's; any name is answered to."""
+    """List the models in the form of OpenAI's and Anthropic's clients. Any name is accepted."""
     if name:
         return web.json_response(_described(name, responder))
     models = [_described(model, responder) for model in responder.models]

@@ -24,7 +24,7 @@ _CACHE = dict.fromkeys(
     ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"), _SPEED
 )
 
-NAMED = 20  # unknown fields of one request, or of one run, that are named
+NAMED = 20  # unknown fields of one request, or of one run, that a warning names
 NAME = 100  # characters of such a name
 
 UNUSED: dict[str, dict[str, str]] = {  # by API and field: why it has no effect

@@ -1,4 +1,4 @@
-"""The parts of answers that OpenAI's protocols have in common."""
+"""The parts of answers that OpenAI's protocols share."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ PIECE = 24  # characters of a streamed piece
 
 
 def error_body(error: RequestError) -> dict[str, Any]:
-    """Return a refusal as OpenAI's clients read it."""
+    """Return the body of an error response in OpenAI's form."""
     kind = "invalid_request_error" if error.status < 500 else "server_error"
     return {"error": {"message": str(error), "type": kind, "code": error.code, "param": None}}
 
 
 def token_logprobs(answer: Answered) -> list[dict[str, Any]]:
-    """Return the log-probability of each token that was sampled: of those that are trained on."""
+    """Return the log-probability of each sampled token, as used in training."""
     likeliest = answer.likeliest or [{} for _ in answer.tokens]
     return [
         _token(token, p) | {"top_logprobs": [_token(*pair) for pair in others.items()]}
@@ -27,14 +27,14 @@ def token_logprobs(answer: Answered) -> list[dict[str, Any]]:
 
 
 def usage(answers: list[Answered]) -> dict[str, int]:
-    """Return how many tokens were read and sampled."""
+    """Return the number of tokens in the prompt and in all answers."""
     sampled = sum(a.num_sampled for a in answers)
     read = answers[0].num_prompt
     return {"prompt_tokens": read, "completion_tokens": sampled, "total_tokens": read + sampled}
 
 
 def pieces(text: str) -> list[str]:
-    """Return a text in the pieces of a stream."""
+    """Split a text into the pieces of a stream."""
     return [text[i : i + PIECE] for i in range(0, len(text), PIECE)]
 
 

@@ -1,4 +1,4 @@
-"""A body as a pydantic model of one protocol; what all of them limit in the same way."""
+"""Parsing of a request body as a protocol's pydantic model, and the limits that all share."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from art_cli.types import Message
 
 M = TypeVar("M", bound=BaseModel)
 
-MAX_MISTAKES = 20  # that one answer names
+MAX_MISTAKES = 20  # listed in one error
 MAX_MESSAGES = 2**14
 MAX_TOOLS = 2**10
-MAX_TURNS = 16  # of one request: each is a sequence of its own
+MAX_TURNS = 16  # of one request; each is a separate sequence
 MAX_TOP_LOGPROBS = 20  # as at OpenAI
 MAX_STOPS = 64
-MAX_STOP = 256  # characters: each token is searched for them
+MAX_STOP = 256  # characters; each new token is searched for them
 
 
 def _listed(value: Any) -> Any:
@@ -35,7 +35,7 @@ Stops = Annotated[
 
 
 def read_as(model: type[M], body: bytes) -> M:
-    """Return the body as `model`. Raises RequestError, with the mistakes."""
+    """Parse the body as `model`. Raises RequestError, which lists the mistakes."""
     try:
         value = read_json(body)
     except ValueError as e:
@@ -44,7 +44,7 @@ def read_as(model: type[M], body: bytes) -> M:
 
 
 def validated(model: type[M], value: Any, where: str) -> M:
-    """Return a value at `where` in the body as `model`. Raises RequestError, with the mistakes."""
+    """Validate the value at path `where` of the body. Raises RequestError with the mistakes."""
     try:
         return model.model_validate(value)
     except ValidationError as e:
@@ -57,12 +57,12 @@ def validated(model: type[M], value: Any, where: str) -> M:
 
 
 def readings() -> Continued[Reading]:
-    """Return what reads the messages of one caller."""
+    """Return an incremental reader of one caller's messages."""
     return Continued(Reading.copied, lambda reading, _, message: reading.add(message))
 
 
 def copied(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return messages in OpenAI's form to whose last one, if it is a turn, more can be added."""
+    """Return a copy of messages to which items can be added, also to a last assistant message."""
     if not messages or messages[-1]["role"] != "assistant":
         return list(messages)
     last = dict(messages[-1])
@@ -74,9 +74,9 @@ def copied(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def conversation(
     messages: list[dict[str, Any]], where: str, known: Continued[Reading]
 ) -> tuple[list[Message], str]:
-    """Return messages in OpenAI's form as ours, and the beginning of the turn that is asked for.
+    """Convert messages in OpenAI's form to ours. Return them and the beginning of the next turn.
 
-    The assistant's own words at the end are that beginning. Raises RequestError.
+    A last message of the assistant is the beginning of the turn to sample. Raises RequestError.
     """
     try:
         read = list(known.read(messages, Reading()).messages)
@@ -88,9 +88,9 @@ def conversation(
             raise RequestError(
                 400,
                 f"{where}: the last one is the assistant's own and calls tools; "
-                "send what they gave behind it",
+                "send the results of the calls after it",
             )
         prefill = read.pop()["content"]
     if not read:
-        raise RequestError(400, f"{where}: nothing stands before the assistant's own")
+        raise RequestError(400, f"{where}: the assistant's message needs a message before it")
     return read, prefill

@@ -1,4 +1,4 @@
-"""Answers to requests of any protocol: at once, or as a stream."""
+"""Delivery of answers in any protocol, whole or as a stream."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from art_cli.rollout.gateway.asked import Answered, RequestError
 from art_cli.rollout.gateway.body import read_body
 from art_cli.system.deadline import beside
 
-HEARTBEAT = 10.0  # seconds between signs of life in a stream
-BODY_TIMEOUT = 30.0  # seconds until a body must be there
+HEARTBEAT = 10.0  # seconds between heartbeats in a stream
+BODY_TIMEOUT = 30.0  # seconds for a body to arrive
 
 
 async def ask(api: Api, request: web.Request, responder: Responder) -> web.StreamResponse:
@@ -26,18 +26,18 @@ async def ask(api: Api, request: web.Request, responder: Responder) -> web.Strea
 
 
 async def understood(api: Api, request: web.Request) -> Question:
-    """Return what a request asks. Raises RequestError."""
+    """Parse a request. Raises RequestError."""
     body = await timely_body(request)
     return await beside(len(body), api.read, body)
 
 
 def refuse(api: Api, error: RequestError) -> web.Response:
-    """Return a refusal in the caller's protocol."""
+    """Return an error response in the caller's protocol."""
     return web.json_response(api.error(error), status=error.status)
 
 
 async def timely_body(request: web.Request) -> bytes:
-    """Return the body of a request. Raises RequestError where it does not come."""
+    """Return the body of a request. Raises RequestError if it does not arrive in time."""
     try:
         async with asyncio.timeout(BODY_TIMEOUT):
             return await read_body(request)
@@ -48,8 +48,11 @@ async def timely_body(request: web.Request) -> bytes:
 async def _stream(
     request: web.Request, api: Api, question: Question, sampled: Coroutine[Any, Any, list[Answered]]
 ) -> web.StreamResponse:
-    """Server-sent events. A turn is sampled as a whole, in a batch with those of other episodes,
-    and streamed when it is there; until then there are signs of life, so that nobody gives up."""
+    """Stream the answer as server-sent events.
+
+    A turn is sampled whole, batched with turns of other episodes, and sent once it is complete.
+    Until then, heartbeats keep the client from giving up.
+    """
     task = asyncio.ensure_future(sampled)
     try:
         await asyncio.wait({task}, timeout=HEARTBEAT)
@@ -67,7 +70,7 @@ async def _stream(
         raise
     try:
         events = "".join(question.events(await task))
-    except RequestError as e:  # too late for a status
+    except RequestError as e:  # too late for an HTTP status
         events = question.failed(e)
     await response.write(events.encode())
     await response.write_eof()

@@ -1,4 +1,4 @@
-"""The tools that a turn may call, and those that it has to, in any protocol."""
+"""The tools that a turn may call, and those that it must call, in any protocol."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Mode = Literal["auto", "none", "required"]
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The tools that the model is shown, and whether it has to call one."""
+    """The tools shown to the model, and whether it must call one."""
 
     tools: list[dict[str, Any]]
     must_call: bool
@@ -26,14 +26,14 @@ def offer(
     only: list[str] | None = None,
     forced: str | None = None,
 ) -> Offer:
-    """Return what a request offers: none of its tools, all of them, or `only` those.
+    """Return the tools that a request offers: none with mode "none", else all or `only` those.
 
-    A tool that is `forced` is called in sight of the others. Raises RequestError.
+    The turn must call the `forced` tool, and the others are still shown. Raises RequestError.
     """
     by_name: dict[str, dict[str, Any]] = {}
     for tool in map(_described, tools):
         name = tool["function"]["name"]
-        if by_name.setdefault(name, tool) != tool:  # said twice, it is one
+        if by_name.setdefault(name, tool) != tool:  # an identical definition is the same tool
             raise RequestError(400, f"tools: two tools are called {name!r:.200}")
     tools, names = list(by_name.values()), list(by_name)
     wanted = [*(only or []), *([forced] if forced is not None else [])]
@@ -50,6 +50,6 @@ def offer(
 
 
 def _described(tool: dict[str, Any]) -> dict[str, Any]:
-    """Return a tool with a description: templates read it of each, and clients leave it out."""
+    """Add an empty description where a client leaves it out: templates read each tool's."""
     function = tool["function"]
     return {**tool, "function": {**function, "description": function.get("description") or ""}}

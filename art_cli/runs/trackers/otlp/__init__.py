@@ -1,1 +1,1 @@
-"""Trajectories as OpenTelemetry spans, over OTLP/HTTP, by the conventions for generative AI."""
+"""Trajectories as OpenTelemetry spans over OTLP/HTTP, in the GenAI semantic conventions."""

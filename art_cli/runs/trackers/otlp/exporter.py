@@ -1,4 +1,4 @@
-"""Sends the trajectories of a run with OpenTelemetry's own exporter (extra `otlp`)."""
+"""Export of a run's trajectories with OpenTelemetry's own exporter (extra `otlp`)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from art_cli.runs.trackers.otlp.spans import Origin, spans_of
 from art_cli.runs.trackers.sink import split_of
 from art_cli.runs.trajectories import grouped, reward_width
 
-REQUEST_SECONDS = 10  # for a request, with what the exporter tries again
-BATCH_CHARACTERS = 2**20  # of a request's attributes; collectors take 4 MiB and more
+REQUEST_SECONDS = 10  # for a request, including the exporter's retries
+BATCH_CHARACTERS = 2**20  # attributes per request; collectors accept at least 4 MiB
 STANDARD = {"user-agent", "content-type", "content-encoding", "content-length"}
 
 
 class OtlpSink:
-    """Sends the groups of each step and evaluation: those with the widest rewards, if not all."""
+    """Sends groups of each step and evaluation: all, or those with the widest reward range."""
 
     def __init__(
         self,
@@ -37,11 +37,11 @@ class OtlpSink:
         groups: int | None,
         own_headers_only: bool = False,
     ) -> None:
-        """Without an endpoint, OpenTelemetry's own variables say where to.
+        """Without an endpoint, OpenTelemetry's environment variables decide.
 
-        `own_headers_only` keeps back headers that these variables hold for another collector.
+        `own_headers_only` omits headers from these variables, which belong to another collector.
         """
-        # The exporter tells a logger of each request that fails; our line says why.
+        # The exporter logs each failed request. Our own message has the reason.
         logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
         self._run, self._origin, self._groups = run, origin, groups
         own = STANDARD | {*map(str.lower, headers)}
@@ -59,7 +59,7 @@ class OtlpSink:
         cfg, step = self._origin.experiment, row["training_step"]
         split: Any = split_of(row, cfg.eval.split if cfg.eval else "val")
         file = self._run.trajectory_file(step, split)
-        if not file.exists():  # someone has removed it: they take space
+        if not file.exists():  # the user removed it to free space
             return
         groups = grouped(self._run.read_trajectories(step, split))
         if self._groups is not None:
@@ -75,7 +75,7 @@ class OtlpSink:
 
 
 class _Session(requests.Session):
-    """Remembers why the last request failed, which the exporter tells a logger alone."""
+    """Remembers why the last request failed, which the exporter only logs."""
 
     def __init__(self, only: set[str] | None) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class _Session(requests.Session):
 
 
 def _batches(spans: Iterable[ReadableSpan]) -> Iterator[list[ReadableSpan]]:
-    """Return what fits into a request."""
+    """Split spans into batches that fit into a request."""
     batch: list[ReadableSpan] = []
     size = 0
     for span in spans:

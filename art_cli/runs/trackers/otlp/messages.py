@@ -1,4 +1,4 @@
-"""A trajectory's conversation as what happened in it: turns of the policy, and calls of tools.
+"""A trajectory's conversation as a sequence of events: policy turns and tool calls.
 
 Messages are written as OpenTelemetry's JSON schemas for generative AI have them:
 {"role": "assistant", "parts": [{"type": "text", "content": ...}, {"type": "tool_call", ...}]}
@@ -14,22 +14,22 @@ from typing import Any
 from art_cli.runs.trackers.shorten import LONGEST, shortened
 
 Part = dict[str, Any]
-LONGEST_HISTORY = 10 * LONGEST  # characters of what a turn has read
+LONGEST_HISTORY = 10 * LONGEST  # characters of a turn's input messages
 
 
 @dataclass(slots=True, kw_only=True)
 class ChatTurn:
-    """The policy was asked, and answered."""
+    """A request to the policy, and its answer."""
 
     read: list[Part]
     said: Part
     policy_version: int | None = None
-    tokens: tuple[int, int] | None = None  # read and sampled; None: not known of this turn
+    tokens: tuple[int, int] | None = None  # read and sampled; None: unknown for this turn
 
 
 @dataclass(slots=True, kw_only=True)
 class Called:
-    """A tool was called. `result` is None where the episode ended with the call."""
+    """A tool call. `result` is None if the episode ended with the call."""
 
     id: str
     name: str
@@ -40,7 +40,7 @@ class Called:
 
 @dataclass(slots=True)
 class _Heard:
-    """The conversation so far, and the calls that have no result yet."""
+    """The conversation so far, and the calls without a result."""
 
     messages: list[Part] = field(default_factory=list)
     open: list[Called] = field(default_factory=list)
@@ -48,7 +48,7 @@ class _Heard:
 
 
 def events_of(row: dict[str, Any], max_tokens: int) -> Iterator[ChatTurn | Called]:
-    """Yield turns and calls of a row of a trajectory file, in their order."""
+    """Yield the turns and calls in a row of a trajectory file, in order."""
     num_turns = sum(m["role"] == "assistant" for m in row["messages"])
     tokens = _tokens_of_turns(row["sequences"])
     known = iter(tokens if len(tokens) == num_turns else ())
@@ -77,7 +77,7 @@ def events_of(row: dict[str, Any], max_tokens: int) -> Iterator[ChatTurn | Calle
 
 
 def opening_of(row: dict[str, Any]) -> list[Part]:
-    """Return what was said before the policy's first turn."""
+    """Return the messages before the policy's first turn."""
     roles = [m["role"] for m in row["messages"]]
     end = roles.index("assistant") if "assistant" in roles else len(roles)
     return [_message(m, []) for m in row["messages"][:end]]
@@ -108,7 +108,7 @@ def _message(message: dict[str, Any], calls: list[Called]) -> Part:
 def _finish_reason(
     row: dict[str, Any], calls: list[Called], used: tuple[int, int] | None, is_last: bool, most: int
 ) -> str:
-    """Return why a turn ended. The engine's word is not kept: what follows from the row is told."""
+    """Return why a turn ended, as derived from the row: the engine's reason is not stored."""
     if calls:
         return "tool_call"
     cut = is_last and (used is None or row["stop_reason"] == "context")
@@ -117,7 +117,7 @@ def _finish_reason(
 
 
 def _recent(messages: list[Part]) -> list[Part]:
-    """Return all that was said, without what is in the middle of a very long conversation."""
+    """Return all messages, or only the latest of a very long conversation."""
     sizes = [len(json.dumps(m)) for m in messages]
     if sum(sizes) <= LONGEST_HISTORY:
         return list(messages)
@@ -130,9 +130,9 @@ def _recent(messages: list[Part]) -> list[Part]:
 
 
 def _tokens_of_turns(sequences: list[dict[str, Any]]) -> list[tuple[int, int]]:
-    """Return of each turn how many tokens it has read and sampled: each run of the mask is one.
+    """Return (tokens read, tokens sampled) of each turn. A run of ones in the mask is a turn.
 
-    Tokens that a grammar left no choice about are not in the mask, and were sampled all the same.
+    Tokens that a grammar forced were sampled too, but are not in the mask.
     """
     found: list[tuple[int, int]] = []
     for sequence in sequences:

@@ -6,8 +6,8 @@
           chat Qwen/Qwen3-8B            gen_ai.input.messages, gen_ai.usage.output_tokens, ...
           execute_tool get_order        gen_ai.tool.call.arguments, gen_ai.tool.call.result
 
-A step is one trace. The ids follow from where an episode lies in the run, so that a span that is
-sent again is the same. When a turn was said is not kept: times say in which order, in milliseconds.
+A step is one trace. Ids are derived from an episode's place in the run, so a span that is resent
+has the same id. Times of turns are not stored: span times only show the order, in milliseconds.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from art_cli.runs.trackers.otlp.messages import Called, ChatTurn, events_of, ope
 from art_cli.runs.trackers.shorten import shortened
 from art_cli.runs.trajectories import reward_parts_of
 
-TICK = 1_000_000  # nanoseconds that each turn and each call takes
+TICK = 1_000_000  # nanoseconds assigned to each turn and call
 SCOPE = InstrumentationScope("art")
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """The run that spans are of."""
+    """The run to which spans belong."""
 
     experiment: Experiment
     run_id: str
@@ -44,7 +44,7 @@ class Origin:
 
     @property
     def resource(self) -> Resource:
-        """Return what all spans have in common, OTEL_RESOURCE_ATTRIBUTES included."""
+        """The attributes that all spans share, including OTEL_RESOURCE_ATTRIBUTES."""
         cfg = self.experiment
         ours = {"service.name": "art", "art.project": cfg.project, "art.run": cfg.name}
         return Resource.create({**ours, "art.run_id": self.run_id})
@@ -53,7 +53,7 @@ class Origin:
 def spans_of(
     step: int, split: str, groups: list[list[Row]], origin: Origin, began: int
 ) -> Iterator[ReadableSpan]:
-    """Yield the spans of a step's groups, whoever is inside first; `began` is in nanoseconds."""
+    """Yield the spans of a step's groups, children first; `began` is in nanoseconds."""
     trace = _Trace(origin, (origin.run_id, split, step), began)
     root, end = trace.context(), began
     place = {"art.step": step, "art.split": split}
@@ -158,7 +158,7 @@ def _call(
 
 
 def _scores(row: Row, at: int) -> list[Event]:
-    """Return the reward as the conventions have the result of an evaluation."""
+    """Return the reward as an evaluation event of the conventions."""
     if row["reward"] is None:
         return []
     about = {
@@ -171,7 +171,7 @@ def _scores(row: Row, at: int) -> list[Event]:
 
 
 class _Trace:
-    """Makes the spans of one trace."""
+    """Creates the spans of one trace."""
 
     def __init__(self, origin: Origin, place: tuple[Any, ...], began: int) -> None:
         self.origin, self.began = origin, began
@@ -179,11 +179,11 @@ class _Trace:
         self._id = int.from_bytes(_hash(place)[:16])
 
     def name_of(self, *where: int) -> str:
-        """Return what tells a span of this trace from all others, in words."""
+        """Return a text that identifies a span within the trace."""
         return "/".join(map(str, (*self._place, *where)))
 
     def context(self, *where: int) -> SpanContext:
-        """Return the ids of the span there."""
+        """Return the ids of the span at this place."""
         id = int.from_bytes(_hash((*self._place, "span", *where))[:8])
         return SpanContext(self._id, id, is_remote=False, trace_flags=TraceFlags(1))
 
@@ -199,7 +199,7 @@ class _Trace:
         error: str | None = None,
         events: list[Event] | None = None,
     ) -> ReadableSpan:
-        """Return a span that is over. What is None of its attributes is left out."""
+        """Return a finished span, without attributes that are None."""
         attributes = {k: _clean(v) for k, v in about.items() if v is not None}
         line = (error or "").partition("\n")[0]
         if error:
@@ -228,5 +228,5 @@ def _json(value: Any) -> str:
 
 
 def _clean(value: Any) -> Any:
-    """Return a text that can be sent: without halves of characters, which a model may write."""
+    """Replace lone surrogates in a text, which a model may write and cannot be sent."""
     return value.encode(errors="replace").decode() if isinstance(value, str) else value

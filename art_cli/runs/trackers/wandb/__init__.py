@@ -1,1 +1,1 @@
-"""Weights & Biases and Weave, which never hold a run up and never end it."""
+"""Weights & Biases and Weave trackers, which never block or fail a run."""

@@ -1,5 +1,5 @@
-"""The files that wandb takes from a run directory, and those it leaves there: wandb/, with a folder
-for each session.
+"""The files of a run directory for wandb, and wandb's own files: wandb/, with one folder per
+session.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from art_cli.config.schema import Experiment
 from art_cli.runs.checkpoint import best_checkpoint
 from art_cli.runs.directory import RunDir
 
-NOTE = "mirrored-to.txt"  # in such a folder: the last step that is in it
+NOTE = "mirrored-to.txt"  # in a session's folder: the last step that it contains
 
 
 def checkpoints_to_upload(experiment: Experiment, run: RunDir) -> dict[int, list[str]]:
-    """Return the steps with their names: the best, then the last; often they are one."""
+    """Map the steps to upload to their names: the best and the last, often the same step."""
     cfg, is_adapter = experiment.track.wandb, experiment.model.adapter is not None
     steps = [step for step in run.checkpoint_steps() if step > 0]
     if not (steps and cfg and (cfg.upload == "on" or (cfg.upload == "auto" and is_adapter))):
@@ -28,27 +28,27 @@ def checkpoints_to_upload(experiment: Experiment, run: RunDir) -> dict[int, list
 
 
 def sync_line(session: Path) -> str:
-    """Return the command that uploads a session whose data is on this disk."""
+    """Return the command that uploads a session from this disk."""
     online = "" if _is_offline(session) else "--include-online "
     return f"wandb sync {online}{shlex.quote(os.path.relpath(session))}"
 
 
 def note_step(session: Path, step: int) -> None:
-    """Note that a session has ended well, with this step the last."""
+    """Record that a session has ended properly, and its last step."""
     (session / NOTE).write_text(f"{step}\n")
 
 
 def last_uploaded(session: Path) -> int:
-    """Return the last step that the sessions before have uploaded, by their notes; -1 without any.
+    """Return the last step that earlier sessions have uploaded, by their notes; -1 without any.
 
-    A session that was killed has no note: who knows what of it was written.
+    A killed session has no note: it is unknown how much of it was written.
     """
     notes = [s / NOTE for s in _others(session) if not _waits(s)]
     return max((int(note.read_text()) for note in notes if note.exists()), default=-1)
 
 
 def replace_waiting(session: Path) -> None:
-    """Put aside what the sessions before wrote offline and nobody has uploaded."""
+    """Move offline sessions of earlier runs aside if they were never uploaded."""
     for other in _others(session):
         shutil.rmtree(other / "checkpoints", ignore_errors=True)  # uploaded, or replaced
         if _waits(other):
@@ -56,9 +56,9 @@ def replace_waiting(session: Path) -> None:
 
 
 def keep_file(session: Path, file: Path) -> Path:
-    """Return a copy of a checkpoint's file that stays when the checkpoint goes.
+    """Return a copy of a checkpoint's file that survives the removal of the checkpoint.
 
-    A link, which takes no room, or a copy on a file system that has none.
+    It is a hard link, which needs no space, or a copy if the file system has no links.
     """
     kept = session / "checkpoints" / file.parent.name / file.name
     kept.parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ def _others(session: Path) -> list[Path]:
 
 
 def _waits(session: Path) -> bool:
-    """Return whether a session waits for `wandb sync`, which leaves a mark."""
+    """Return whether a session still needs `wandb sync`, which leaves a mark."""
     return _is_offline(session) and not any(session.glob("*.synced"))
 
 

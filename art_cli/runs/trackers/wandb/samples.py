@@ -1,4 +1,4 @@
-"""The few trajectories of a step that a person reads, as rows of a table."""
+"""A few trajectories of a step for a person to read, as rows of a table."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 from art_cli.runs.trackers.shorten import shortened
 from art_cli.runs.trajectories import grouped, reward_parts_of, reward_width
 
-NUM_SAMPLES = 8  # of a step and split
+NUM_SAMPLES = 8  # per step and split
 COLUMNS = ("step", "scenario", "reward", "ended by", "conversation", "judge")
 
 
 def held_out(rows: list[dict[str, Any]]) -> list[list[Any]]:
-    """Return the first of an evaluation: it always plays the same, so steps compare."""
+    """Return the first rows of an evaluation: it has the same scenarios in each step."""
     return [_cells(row) for row in rows[:NUM_SAMPLES]]
 
 
 def siblings(rows: list[dict[str, Any]]) -> list[list[Any]]:
-    """Return the group of a step with the widest rewards, best first; its two ends if large."""
+    """Return the group with the widest reward range, best first; of a large one, both ends."""
     group = max(grouped(rows), key=reward_width, default=[])
     ranked = sorted(group, key=lambda row: (row["reward"] is None, -(row["reward"] or 0.0)))
     if len(ranked) > NUM_SAMPLES:
@@ -37,5 +37,5 @@ def _cells(row: dict[str, Any]) -> list[Any]:
 
 
 def conversation(messages: list[dict[str, Any]]) -> str:
-    """Return who said what, as text, without the middle of a very long one."""
+    """Return a conversation as text with roles, without the middle of a very long one."""
     return shortened("\n\n".join(f"[{m['role']}] {m.get('content') or ''}" for m in messages))

@@ -1,4 +1,4 @@
-"""The W&B server: whether it is to be used, whether it answers. Does not import wandb."""
+"""The W&B server: whether to use it, and whether it answers. Does not import wandb."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ DEFAULT_URL = "https://api.wandb.ai"
 
 
 def choose_mode(cfg: WandbConfig) -> tuple[Mode, str]:
-    """Return the mode, and why where it is not the best. Does not import wandb or touch the
-    network.
+    """Return the mode, and the reason if it is not online. Uses neither wandb nor the network.
 
-    Raises PreflightError for mode `online` without a key: call it before anything costly starts.
+    Raises PreflightError for mode `online` without a key. Call it before anything costly starts.
     """
     wish = cfg.mode
     if wish == "auto" and os.environ.get("WANDB_MODE") in ("offline", "disabled"):
@@ -44,7 +43,7 @@ def choose_mode(cfg: WandbConfig) -> tuple[Mode, str]:
 
 
 def base_url() -> str:
-    """Return the W&B server."""
+    """Return the URL of the W&B server."""
     return os.environ.get("WANDB_BASE_URL", DEFAULT_URL).rstrip("/")
 
 
@@ -54,7 +53,7 @@ def has_key() -> bool:
 
 
 def find_key() -> str | None:
-    """Return the key that wandb will find: in the environment, or where `wandb login` writes it."""
+    """Return the key that wandb will find: in the environment, or in the file of `wandb login`."""
     if key := os.environ.get("WANDB_API_KEY"):
         return key
     candidates = [os.environ.get("NETRC"), "~/.netrc", "~/_netrc"]
@@ -69,9 +68,10 @@ def find_key() -> str | None:
 
 
 def answers(url: str) -> bool:
-    """True if its API says anything at all, an error too, in time. Name resolution can hang, too.
+    """Return whether the server's API answers in time, even with an error.
 
-    It is asked a question: a proxy may greet for a server that is dead.
+    Sends an API request, because a proxy may accept connections for a dead server. The deadline
+    also covers name resolution, which can hang.
     """
     question = urllib.request.Request(
         f"{url}/graphql",
@@ -88,5 +88,5 @@ def answers(url: str) -> bool:
 
     try:
         return within(PROBE_SECONDS, ask)
-    except Exception:  # of many kinds: DNS, TLS, refused, too late, not HTTP
+    except Exception:  # many types: DNS, TLS, refused, too late, not HTTP
         return False

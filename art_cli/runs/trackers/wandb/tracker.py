@@ -1,14 +1,14 @@
-"""Weights & Biases. It mirrors the run directory and may never stop, slow or fail a run.
+"""Weights & Biases: a mirror of the run directory that never blocks, slows or fails a run.
 
-W&B's own defaults block for 100 s on a dead network and for longer at the end of a run, so every
-call here has a deadline (the wandb-core process is killed when one expires) and the fallback is an
-offline run that `wandb sync` uploads later: nothing that was logged is lost. A thread of its own
-imports and starts wandb, which a busy machine or a network disk makes slow: after a moment the run
-goes on without it, and what it logs meanwhile is kept for W&B.
+W&B's defaults block for 100 s on a dead network, and longer at the end of a run. So every call here
+has a deadline, after which the wandb-core process is killed. The fallback is an offline run that
+`wandb sync` uploads later, so nothing logged is lost. A separate thread imports and starts wandb,
+which is slow on a busy machine or network disk. The run waits PATIENCE_SECONDS, then continues,
+and metrics are queued for W&B meanwhile.
 
-Each session of a run brings W&B up to the whole of it: what W&B lacks of metrics.jsonl and
-trajectories/ is logged first. So it does not matter what a kill took from wandb's own files, or
-whether the sessions before were online; the offline files of an earlier one are replaced.
+Each session first logs everything in metrics.jsonl and trajectories/ that W&B lacks. So it does not
+matter how much of wandb's own files a kill lost, or whether earlier sessions were online. Offline
+files of earlier sessions are replaced.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ from art_cli.types import Split
 
 T = TypeVar("T")
 
-PATIENCE_SECONDS = 5.0  # of the run, for the start
+PATIENCE_SECONDS = 5.0  # that the run waits for the start
 IMPORT_SECONDS = 120.0
 ONLINE_INIT_SECONDS = 15.0
 OFFLINE_INIT_SECONDS = 30.0
-MEDIA_SECONDS = 8.0  # for a table or an artifact to be taken: wandb asks the server something
+MEDIA_SECONDS = 8.0  # to log a table or an artifact: wandb asks the server first
 FINISH_SECONDS = 12.0
-SLACK_SECONDS = 2.0  # wandb's own deadline should expire before ours
-UPLOAD_SECONDS = 900  # of weights
-LIFE_SIGN_SECONDS = 2.0  # between questions to the server, while they are on their way
+SLACK_SECONDS = 2.0  # so that wandb's own deadline expires before ours
+UPLOAD_SECONDS = 900  # for weights
+LIFE_SIGN_SECONDS = 2.0  # between checks of the server during an upload
 EXIT_CODES = {"done": 0, "failed": 1, "interrupted": 255}  # W&B shows 255 as "killed"
-TABLE_EVERY = 10  # steps, of the table of training; each is a file to upload
+TABLE_EVERY = 10  # steps between tables of training, each of which is an uploaded file
 
 
 class WandbTracker:
-    """One W&B run. After the constructor no method raises, and none but `finish` waits.
+    """One W&B run. After the constructor no method raises, and only `finish` waits.
 
-    The constructor gives the start a moment, then goes on without it. `config` is what W&B shows
-    as the run's config: it must hold no resolved secrets. Raises PreflightError for mode `online`
+    The constructor waits PATIENCE_SECONDS for the start, then continues. `config` is shown as the
+    run's config: it must not contain resolved secrets. Raises PreflightError for mode `online`
     without a key.
     """
 
@@ -79,33 +79,33 @@ class WandbTracker:
         self._config = config
         self._say = say
         self._run: Any = None  # a wandb.Run; None: switched off
-        self._session = run.root  # until there is one: a folder in wandb/
+        self._session = run.root  # later the session's folder in wandb/
         self._takes_tables = True
         self._begin = 0  # W&B has the steps before this one
         self._last = -1  # the last step that was logged
         self._traces: SinkTracker | None = None
         self._mode, reason = choose_mode(self._cfg)
-        # wandb asks its server before it takes a table: the run does not wait for that.
+        # wandb asks its server before it accepts a table. The run must not wait for that.
         self._background = BackgroundQueue("art-wandb")
         self._started = threading.Event()
         self._background.hand(self._import)
         self._background.hand(lambda: self._start(reason))
-        for row in run.read_metrics():  # W&B takes of them what it lacks
+        for row in run.read_metrics():  # rows that W&B already has are skipped
             self.log(row)
         if not self._started.wait(PATIENCE_SECONDS):
             say("W&B is slow to start. The run goes on; its metrics are sent once W&B is there.")
 
     def log(self, metrics: dict[str, float]) -> None:
-        """Have the metrics handed to wandb-core, with the trajectories that go with them."""
+        """Queue the metrics, and the trajectories of the same step, for wandb-core."""
         self._background.hand(lambda: self._mirror(metrics))
 
     def finish(self, state: str) -> None:
-        """Upload the checkpoints and wait for what is under way, but not for a dead server."""
+        """Upload the checkpoints and wait for uploads, but not for a dead server."""
         if not self._started.is_set():
             self._say("W&B is still starting: waiting for it.")
             self._started.wait()  # each part of the start has a deadline
         self._finish_run(state)
-        if self._traces:  # it has gone on meanwhile
+        if self._traces:  # traces were sent meanwhile
             self._traces.finish(state)
 
     def _finish_run(self, state: str) -> None:
@@ -131,7 +131,7 @@ class WandbTracker:
     # -- the start, in the background thread ------------------------------------------------
 
     def _import(self) -> None:
-        """Import wandb. Where that fails, the run goes on without W&B."""
+        """Import wandb. If that fails, the run continues without W&B."""
         try:
             if self._mode != "disabled":
                 within(IMPORT_SECONDS, _import_wandb)
@@ -141,7 +141,7 @@ class WandbTracker:
             self._say(f"W&B is switched off, {why}. metrics.jsonl has everything.")
 
     def _start(self, reason: str) -> None:
-        """Start in the mode that was chosen, for `reason`, or else offline."""
+        """Start in the chosen mode, else offline. `reason` explains an offline mode."""
         try:
             if self._mode == "online":
                 reason = self._start_online()
@@ -151,7 +151,7 @@ class WandbTracker:
             self._started.set()
 
     def _start_online(self) -> str:
-        """Try to go online; after a failure the mode is offline and the reason is returned."""
+        """Try to start online. On failure, set the mode to offline and return the reason."""
         url = base_url()
         reason = f"{url} does not answer"
         if answers(url):
@@ -167,7 +167,7 @@ class WandbTracker:
                 return ""
             except Exception as error:
                 reason = f"{url} does not take the run: {in_a_line(error)}"
-                _teardown()  # else the id is "in use" for the offline run
+                _teardown()  # otherwise the id is "in use" for the offline run
         self._mode = "offline"
         return reason
 
@@ -182,16 +182,16 @@ class WandbTracker:
             self._say("Weave: no traces, since W&B is offline; an online --resume sends them")
 
     def _catch_up(self, begin: int) -> None:
-        """Hand W&B all steps from `begin` on; it has those before."""
+        """Set the first step that W&B lacks, and replace earlier offline sessions."""
         self._begin = begin
-        replace_waiting(self._session)  # all that is in those is logged again
+        replace_waiting(self._session)  # their content is logged again
 
     def _init(self, mode: Mode) -> Any:
         import wandb
 
         wanted = {
             "init_timeout": ONLINE_INIT_SECONDS,
-            "finish_timeout": FINISH_SECONDS,  # not in wandb < 0.31: there our own deadline holds
+            "finish_timeout": FINISH_SECONDS,  # not in wandb < 0.31: there our own deadline applies
             "x_graphql_retry_max": 1,
             "x_graphql_timeout_seconds": 5.0,
             "silent": True,
@@ -218,14 +218,14 @@ class WandbTracker:
     # -- in the background thread -----------------------------------------------------------
 
     def _mirror(self, metrics: dict[str, float]) -> None:
-        """Hand W&B a row of metrics.jsonl, unless it has it, and a table where one is due."""
+        """Log a row of metrics.jsonl that W&B lacks, and a table if one is due."""
         step = int(metrics["training_step"])
         if self._traces:
             self._traces.log(metrics)
         if self._run is None or step < self._begin:
             return
         try:
-            self._run.log(metrics, step=step)  # a step's rows become one
+            self._run.log(metrics, step=step)  # W&B merges the rows of a step
             self._last = step
         except Exception as error:
             return self._switch_off(f"it failed at training step {step}", error)
@@ -256,7 +256,7 @@ class WandbTracker:
     # -- the end ---------------------------------------------------------------------------
 
     def _upload_checkpoints(self) -> None:
-        """Upload the best and the last, as versions of one artifact that has the run's id."""
+        """Upload the best and last checkpoints as versions of an artifact named by the run's id."""
         named = checkpoints_to_upload(self._experiment, self._run_dir)
         if not named:
             return
@@ -286,12 +286,12 @@ class WandbTracker:
         return within(MEDIA_SECONDS, lambda: run.log_artifact(artifact, aliases=aliases))
 
     def _wait_for(self, artifact: Any) -> None:
-        """Wait until an artifact is there. Raises DeadlineError once the server falls silent."""
+        """Wait until an artifact is uploaded. Raises DeadlineError if the server is silent."""
         size = sum(entry.size for entry in artifact.manifest.entries.values())
         self._say(f"W&B: uploading checkpoint {artifact.metadata['step']} ({size / 1e6:,.1f} MB)")
         within(
             LIFE_SIGN_SECONDS,
-            lambda: artifact.wait(timeout=UPLOAD_SECONDS),  # only one wait: it cancels itself
+            lambda: artifact.wait(timeout=UPLOAD_SECONDS),  # wait only once: wait() cancels itself
             more=lambda: answers(base_url()),
         )
 
@@ -313,7 +313,7 @@ class WandbTracker:
 
 
 def _import_wandb() -> None:
-    # wandb's reports about itself block the exit for 20 s on a dead network; read at import
+    # wandb's own error reports block the exit for 20 s on a dead network; read at import
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     import wandb  # noqa: F401
 
@@ -328,9 +328,9 @@ def _finish(run: Any, exit_code: int) -> None:
 
 
 def _within(seconds: float, call: Callable[[], T]) -> T:
-    """`within` for a call that is stuck in wandb-core when it is late: that process is killed.
+    """Call `within`, and kill wandb-core if the deadline expires.
 
-    It ends the call, and keeps wandb's exit hook from waiting for it once more.
+    The kill ends the call, and keeps wandb's exit hook from waiting for it again.
     """
     try:
         return within(seconds, call)
@@ -347,7 +347,7 @@ def _teardown() -> None:
 
 
 def _kill_core() -> None:
-    """End the wandb-core process. wandb has no public way to leave without waiting for it."""
+    """Kill the wandb-core process. wandb has no public way to exit without waiting for it."""
     wandb = sys.modules.get("wandb")
     if wandb is None:
         return
@@ -355,6 +355,6 @@ def _kill_core() -> None:
     process = getattr(getattr(connection, "_proc", None), "_process", None)
     if process is not None:
         process.kill()
-        # ConnectionResetError, after it has removed its exit hook; wandb < 0.31 ends the program.
+        # Raises ConnectionResetError after removing its exit hook; wandb < 0.31 exits the program.
         with suppress(Exception, SystemExit):
             wandb.teardown()

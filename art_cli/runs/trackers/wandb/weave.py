@@ -1,7 +1,7 @@
-"""Trajectories in Weave, W&B's viewer of what agents did: the OTLP exporter, pointed at it.
+"""Trajectories in Weave, W&B's viewer for agents, through the OTLP exporter.
 
-Where to, and with which headers, is what Weave's own client does (a test compares them). The client
-itself patches every library of models that it finds in the process, and is not needed.
+Endpoint and headers are those of Weave's own client (a test compares them). It is not used itself:
+it patches every model library that it finds in the process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DEFAULT_TRACE_URL = "https://trace.wandb.ai"
 def weave_mirror(
     cfg: Experiment, run: RunDir, project: str, say: Callable[[str], None]
 ) -> SinkTracker:
-    """Return a tracker of trajectories in `project`, which is ENTITY/PROJECT, and exists."""
+    """Return a tracker of trajectories in `project`, an existing ENTITY/PROJECT."""
 
     def open_sink() -> Sink:
         from art_cli.runs.trackers.otlp.exporter import OtlpSink
@@ -31,7 +31,7 @@ def weave_mirror(
         if (key := find_key()) is None:
             raise PreflightError("there is no API key")
         login = base64.b64encode(f"api:{key}".encode()).decode()
-        shown_at = {"wandb.wb_run_id": run.id()}  # from a trace to the run
+        shown_at = {"wandb.wb_run_id": run.id()}  # links a trace to the run
         return OtlpSink(
             run,
             Origin(experiment=cfg, run_id=run.id(), extra=shown_at),
@@ -45,7 +45,7 @@ def weave_mirror(
 
 
 def trace_url() -> str:
-    """Return where traces go, as weave's own client finds it."""
+    """Return the URL for traces, found as in weave's own client."""
     own = base_url()
     default = DEFAULT_TRACE_URL if own == DEFAULT_URL else f"{own}/traces"
     return os.environ.get("WF_TRACE_SERVER_URL", default).rstrip("/")

@@ -1,1 +1,1 @@
-"""Anthropic's messages: blocks of text, thinking and tools in the place of strings."""
+"""Anthropic's messages API, whose content is blocks of text, thinking and tools."""

@@ -1,4 +1,4 @@
-"""A turn as one of Anthropic's messages, whole and in the events of a stream."""
+"""Conversion of a turn to a message of Anthropic's API, whole or as the events of a stream."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def event(kind: str, said: dict[str, Any]) -> str:
 
 
 def message_of(answer: Answered, model: str, *, thinking: bool) -> dict[str, Any]:
-    """Return a turn as a message, with or without what it thinks."""
+    """Convert a turn to a message, with or without its thinking."""
     content: list[dict[str, Any]] = []
     if answer.thought and thinking:
         signature = hashlib.sha256(answer.thought.encode()).hexdigest()
@@ -48,7 +48,7 @@ def message_of(answer: Answered, model: str, *, thinking: bool) -> dict[str, Any
 
 
 def events_of(message: dict[str, Any]) -> Iterator[str]:
-    """Return a whole message in the events of a stream."""
+    """Yield the events of a stream that together make up a whole message."""
     usage = message["usage"]
     begun = message | {"content": [], "stop_reason": None, "stop_sequence": None}
     yield event("message_start", {"message": begun | {"usage": usage | {"output_tokens": 0}}})
@@ -64,7 +64,7 @@ def events_of(message: dict[str, Any]) -> Iterator[str]:
 
 
 def _block(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return a block before anything of it is there, and what comes to it."""
+    """Return a block without content, and the deltas that fill it."""
     if block["type"] == "text":
         parts = pieces(block["text"])
         return block | {"text": ""}, [{"type": "text_delta", "text": part} for part in parts]

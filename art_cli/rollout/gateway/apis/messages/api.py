@@ -1,4 +1,4 @@
-"""Anthropic's messages: POST /v1/messages."""
+"""Anthropic's messages API: POST /v1/messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from art_cli.rollout.gateway.apis.request_body import (
 from art_cli.rollout.gateway.apis.tool_choice import Offer, offer
 from art_cli.rollout.gateway.asked import CONTEXT, Answered, Asked, RequestError
 
-KINDS = {  # of errors, by their status
+KINDS = {  # error types by HTTP status
     400: "invalid_request_error",
     401: "authentication_error",
     403: "permission_error",
@@ -38,7 +38,7 @@ KINDS = {  # of errors, by their status
     503: "overloaded_error",
 }
 
-# By this its tool runner knows that it has to send whole histories.
+# Anthropic's tool runner sends whole histories after an error with this code.
 UNTHREADED = "thread_unsupported_request"
 
 
@@ -63,7 +63,7 @@ class _Output(BaseModel):
 
 
 class KnownMessages:
-    """The part of a caller's messages that was read before, and the definitions of its tools."""
+    """The messages of a caller that were read before, and the definitions of its tools."""
 
     def __init__(self) -> None:
         self.definitions: dict[str, str] = {}
@@ -74,7 +74,7 @@ class KnownMessages:
 
 
 class CountRequest(BaseModel):
-    """A request that is counted: without its limit. fields.py has the fields without effect."""
+    """A request to count tokens, which needs no limit. fields.py lists fields without effect."""
 
     model_config = ConfigDict(extra="allow")
     _drops_hosted: bool = PrivateAttr(default=False)
@@ -91,10 +91,10 @@ class CountRequest(BaseModel):
     stream: bool | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    thread: dict[str, Any] | None = None  # a history that the server keeps
+    thread: dict[str, Any] | None = None  # a history that the server stores
 
     def asked(self, size: int, known: KnownMessages) -> Asked:
-        """Return what it asks of the policy. Raises RequestError."""
+        """Convert the request to `Asked`. Raises RequestError."""
         unknown = check_fields(self, "messages")
         if self.thread is not None:
             raise RequestError(400, "thread: send all messages with each request", UNTHREADED)
@@ -123,18 +123,18 @@ class CountRequest(BaseModel):
 
     @property
     def shows_thinking(self) -> bool:
-        """True if the answer has blocks of thinking: clients that ask for none expect none."""
+        """True if the answer has thinking blocks: clients that do not ask for them expect none."""
         return self.thinking is not None and self.thinking.type != "disabled"
 
     @cached_property
     def system_said(self) -> list[dict[str, Any]]:
-        """Its system prompt as a message. Raises RequestError."""
+        """The system prompt as a list of at most one message. Raises RequestError."""
         text = text_of(self.system, "system") if self.system else ""
         return [{"role": "system", "content": text}] if text else []
 
     @cached_property
     def offered(self) -> Offer:
-        """Its tools. Raises RequestError."""
+        """The tools that the policy may call. Raises RequestError."""
         tools = functions_of(self.tools or [], drops_hosted=self._drops_hosted)
         choice = self.tool_choice
         if choice is None or choice.type == "auto":
@@ -149,7 +149,7 @@ class CountRequest(BaseModel):
 class MessagesRequest(CountRequest):
     """A request for an answer."""
 
-    max_tokens: Annotated[int, Field(ge=1)] = Field()  # needed, as in Anthropic's own
+    max_tokens: Annotated[int, Field(ge=1)] = Field()  # required, as in Anthropic's own API
 
 
 class MessagesApi:

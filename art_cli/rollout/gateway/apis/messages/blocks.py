@@ -1,8 +1,8 @@
-"""Anthropic's messages in OpenAI's chat form.
+"""Conversion of Anthropic's messages to OpenAI's chat form.
 
 [{"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "f", "input": {}}]},
  {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": "3"}]}]
-  -> one of the assistant's that calls, and a tool's
+  -> an assistant message with a call, and a tool message
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from art_cli.rollout.gateway.asked import RequestError
 
 ROLES = ("user", "assistant", "system")
-HOSTED = "only Anthropic has what it needs; give the agent a tool of its own that does it"
+HOSTED = "only Anthropic can run it; give the agent a tool of its own that does the same"
 
 
 def add_message(
@@ -22,10 +22,10 @@ def add_message(
     number: int,
     message: dict[str, Any],
 ) -> None:
-    """Add a message, which has this number, to those before it.
+    """Convert message `number` of a request and add it to `out`.
 
-    `definitions` are what references to tools are read as, by the tools' names. Raises
-    RequestError.
+    A reference to a tool is replaced with its text in `definitions`, which maps names of tools to
+    JSON. Raises RequestError.
     """
     role = message.get("role")
     where = f"messages.{number}"
@@ -67,7 +67,7 @@ def _string(text: Any, where: str) -> str:
 
 
 def _result_text(definitions: Mapping[str, str], content: Any, where: str) -> str:
-    """Return the text of a tool's result, and the definitions of tools that it refers to."""
+    """Return the text of a tool result, including the definitions of tools that it refers to."""
     texts = []
     for number, block in enumerate(_blocks(content, where)):
         here = f"{where}.{number}"
@@ -88,7 +88,7 @@ def _add_said(
     content: Any,
     where: str,
 ) -> None:
-    """Add what tools gave, then what the user says beside it."""
+    """Add the tool results of a message, then the other text in it."""
     texts: list[str] = []
     results: list[dict[str, Any]] = []
     for number, block in enumerate(_blocks(content, where)):
@@ -105,7 +105,7 @@ def _add_said(
 
 
 def _add_turn(out: list[dict[str, Any]], content: Any, where: str) -> None:
-    """Add a turn of the assistant; one that goes on with another one's words is part of it."""
+    """Add an assistant turn. It is merged into a preceding assistant message without calls."""
     words, thoughts, calls = "", [], []
     for number, block in enumerate(_blocks(content, where)):
         here = f"{where}.content.{number}"

@@ -3,8 +3,8 @@
 Tools with a type of their own, such as `bash_20250124`, get the arguments from Anthropic's
 documentation. Tools that only Anthropic runs are refused or left out.
 
-A deferred tool is not shown until a `tool_reference` block in a result names it. The block is then
-read as the tool's definition, so the conversation goes on in the same sequence.
+A deferred tool is hidden until a `tool_reference` block in a result names it. The block is then
+replaced with the tool's definition, so the conversation stays in the same sequence.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _EDIT: dict[str, Any] = {
     "insert_text": TEXT,
 }
 _EDITS = ("view", "create", "str_replace", "insert")
-PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {  # by how the type begins
+PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {  # by the beginning of `type`
     "bash_": (
         "Run a command in a shell that stays; `restart` begins it anew.",
         _object([], command=TEXT, restart={"type": "boolean"}),
@@ -63,7 +63,7 @@ PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {  # by how the type begins
 
 
 class MessagesTool(BaseModel):
-    """A tool as a request has it."""
+    """A tool in the form of a request."""
 
     type: str | None = None
     name: Annotated[str, Field(min_length=1)]
@@ -73,7 +73,7 @@ class MessagesTool(BaseModel):
 
 
 def definitions_of(tools: list[MessagesTool]) -> dict[str, str]:
-    """Return the JSON of tools that are functions, by name, as a reference to one is read."""
+    """Return the JSON of the function tools by name. References to tools are replaced with it."""
     functions = {
         tool.name: {
             "name": tool.name,
@@ -89,8 +89,8 @@ def definitions_of(tools: list[MessagesTool]) -> dict[str, str]:
 def functions_of(tools: list[MessagesTool], *, drops_hosted: bool) -> list[dict[str, Any]]:
     """Return the tools of a request as functions, without deferred ones.
 
-    With a search that only Anthropic runs, and that is left out, none is deferred: nothing could
-    find it. Raises RequestError.
+    If the request searches tools with a tool that only Anthropic runs, and that tool is left out,
+    deferred tools are included: nothing could find them. Raises RequestError.
     """
     found: list[dict[str, Any]] = []
     is_searched = not any(str(tool.type).startswith("tool_search_tool_") for tool in tools)

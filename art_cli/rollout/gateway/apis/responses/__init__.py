@@ -1,1 +1,1 @@
-"""OpenAI's responses: items in the place of messages, and a memory of what was answered."""
+"""OpenAI's responses API, whose requests are items and may refer to stored responses."""

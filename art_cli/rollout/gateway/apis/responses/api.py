@@ -1,4 +1,4 @@
-"""OpenAI's responses: POST /v1/responses."""
+"""OpenAI's responses API: POST /v1/responses."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from art_cli.rollout.gateway.apis.responses.tools import (
 from art_cli.rollout.gateway.apis.tool_choice import Mode, Offer, offer
 from art_cli.rollout.gateway.asked import Answered, Asked, RequestError
 
-LOGPROBS = "message.output_text.logprobs"  # what `include` names
+LOGPROBS = "message.output_text.logprobs"  # the value of `include` that asks for them
 
 
 class _Allowed(BaseModel):
@@ -61,7 +61,7 @@ class _Text(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class KnownItems:
-    """The part of a caller's items that was read before."""
+    """The items of a caller that were read before."""
 
     items: Continued[list[dict[str, Any]]] = field(
         default_factory=lambda: Continued(copied, add_item)
@@ -71,13 +71,13 @@ class KnownItems:
 
 @dataclass(frozen=True, slots=True)
 class _Tools:
-    added: dict[str, RequestTool]  # by items, and their places
-    by_name: dict[str, ClientTool]  # as the policy is shown them
+    added: dict[str, RequestTool]  # tools that items add, by their place in the request
+    by_name: dict[str, ClientTool]  # by the name that the policy sees
     offer: Offer
 
 
 class ResponsesRequest(BaseModel):
-    """The fields that have an effect; fields.py has the others."""
+    """The fields that have an effect; fields.py lists the others."""
 
     model_config = ConfigDict(extra="allow")
     _known: _Tools | None = PrivateAttr(default=None)
@@ -102,14 +102,14 @@ class ResponsesRequest(BaseModel):
 
     @property
     def items(self) -> list[dict[str, Any]]:
-        """The items of its own input."""
+        """The items of the request's own input, without those of earlier responses."""
         if isinstance(self.input, str):
             return [{"type": "message", "role": "user", "content": self.input}]
         return self.input or []
 
     @cached_property
     def instructed(self) -> list[dict[str, Any]]:
-        """Its instructions as messages. Raises RequestError."""
+        """The request's instructions as messages. Raises RequestError."""
         given = self.instructions or []
         text = given if isinstance(given, str) else chat_messages(given)
         texts = [text] if isinstance(text, str) else [text_of(m["content"]) for m in text]
@@ -118,7 +118,7 @@ class ResponsesRequest(BaseModel):
     def asked(
         self, items: list[dict[str, Any]], size: int, known: KnownItems, offered: Offer
     ) -> Asked:
-        """Return what it asks of the policy, behind all these items. Raises RequestError."""
+        """Convert the request, whose history is `items`, to `Asked`. Raises RequestError."""
         unknown = check_fields(self, "responses")
         said = [*self.instructed, *known.items.read(items, [])]
         if not said:
@@ -143,7 +143,7 @@ class ResponsesRequest(BaseModel):
         )
 
     def known_tools(self, items: list[dict[str, Any]], *, drops_hosted: bool) -> _Tools:
-        """Return its tools and those that items add.
+        """Return the request's own tools and those that its items add.
 
         `drops_hosted` leaves out tools that only OpenAI runs. Raises RequestError.
         """
@@ -201,7 +201,7 @@ class ResponsesQuestion:
     """Implements Question."""
 
     request: ResponsesRequest
-    items: list[dict[str, Any]]  # all that was said before the answer
+    items: list[dict[str, Any]]  # the whole history before the answer
     tools: dict[str, ClientTool]
     asked: Asked
     store: ResponseStore

@@ -1,4 +1,4 @@
-"""A whole response in the events of a stream."""
+"""Conversion of a whole response to the events of a stream."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 from art_cli.rollout.gateway.apis.openai_parts import pieces
 
-Event = tuple[str, dict[str, Any]]  # its type, and what it says
+Event = tuple[str, dict[str, Any]]  # its type and its data
 
 
 def event(number: int, kind: str, said: dict[str, Any]) -> str:
-    """Return one event; `number` counts those of its stream."""
+    """Return one event. `number` is its index in the stream."""
     value = {"type": kind, "sequence_number": number, **said}
     return f"event: {kind}\ndata: {json.dumps(value)}\n\n"
 
 
 def events_of(head: dict[str, Any], body: dict[str, Any]) -> Iterator[str]:
-    """Return the events of a response: how it begins, each item in pieces, and how it ended."""
+    """Yield the events of a response: its start, each item in pieces, and its end."""
     for number, (kind, said) in enumerate(_all(head, body)):
         yield event(number, kind, said)
 
@@ -29,14 +29,14 @@ def _all(head: dict[str, Any], body: dict[str, Any]) -> Iterator[Event]:
     for index, item in enumerate(body["output"]):
         here = {"output_index": index}
         yield "response.output_item.added", {"item": _empty(item), **here}
-        if write := _WRITERS.get(item["type"]):  # others come whole
+        if write := _WRITERS.get(item["type"]):  # other types are sent whole
             yield from write(item, {"item_id": item["id"], **here})
         yield "response.output_item.done", {"item": item, **here}
     yield f"response.{body['status']}", {"response": body}
 
 
 def _empty(item: dict[str, Any]) -> dict[str, Any]:
-    """Return an item as it is before anything of it is there."""
+    """Return an item without its content, for the event that announces it."""
     if item["type"] == "reasoning":
         return item | {"summary": [], "content": [], "encrypted_content": None}
     empty = _EMPTY.get(item["type"], {})
@@ -48,7 +48,7 @@ def _message(item: dict[str, Any], here: dict[str, Any]) -> Iterator[Event]:
         at = {**here, "content_index": index}
         empty = part | {"text": "", "logprobs": []}
         yield "response.content_part.added", {**at, "part": empty}
-        # Of which piece a token is part is not known: all of them come with the last word of it.
+        # Tokens cannot be assigned to pieces, so all log-probabilities come with the `done` event.
         for piece in pieces(part["text"]):
             yield "response.output_text.delta", {**at, "delta": piece, "logprobs": []}
         done = {"text": part["text"], "logprobs": part["logprobs"]}

@@ -1,10 +1,10 @@
-"""The items of a request as messages in OpenAI's chat form.
+"""Conversion of a request's items to messages in OpenAI's chat form.
 
 [{"type": "message", "role": "user", "content": "hi"},
  {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]},
  {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
  {"type": "function_call_output", "call_id": "1", "output": "3"}]
-  -> a user's message, one of the assistant's that thinks and calls, and a tool's
+  -> a user message, an assistant message with thinking and a call, and a tool message
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from typing import Any
 from art_cli.rollout.gateway.apis.responses.tools import HOSTED, call_of, result_of
 from art_cli.rollout.gateway.asked import RequestError
 
-SEALED = "art:"  # how the thinking of an item begins that says it in `encrypted_content` only
+SEALED = "art:"  # prefix of `encrypted_content` that seal() wrote
 COMPACTED = (
-    "only OpenAI compacts; let the agent ask for a summary in words, as Codex does with a "
+    "only OpenAI can compact; let the agent ask for a text summary, as Codex does with a "
     "model_provider of its own"
 )
-# Of `additional_tools`, see added_tools(); an update changes the effort, which has no effect.
+# added_tools() reads `additional_tools`; an update changes the effort, which has no effect.
 NOT_SAID = ("additional_tools", "configuration_update")
 TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
 
 
 def seal(thought: str) -> str:
-    """Return thinking as `encrypted_content`: clients that store nothing send it back."""
+    """Encode thinking as `encrypted_content`, which clients that store nothing send back."""
     return SEALED + base64.b64encode(thought.encode()).decode()
 
 
 def chat_messages(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return items as messages; those of one turn of the assistant as one. Raises RequestError."""
+    """Convert items to messages, one for each assistant turn. Raises RequestError."""
     out: list[dict[str, Any]] = []
     for number, item in enumerate(items):
         add_item(out, number, item)
@@ -40,7 +40,7 @@ def chat_messages(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def add_item(out: list[dict[str, Any]], number: int, item: dict[str, Any]) -> None:
-    """Add an item, which has this number, to the messages before it. Raises RequestError."""
+    """Convert item `number` of a request and add it to the messages. Raises RequestError."""
     try:
         _add(out, item)
     except RequestError as e:
@@ -70,14 +70,14 @@ def _add(out: list[dict[str, Any]], item: dict[str, Any]) -> None:
 
 
 def _turn(out: list[dict[str, Any]], begins: tuple[str, ...]) -> dict[str, Any]:
-    """Return the assistant's turn that an item belongs to: a new one behind what `begins` names."""
+    """Return the last assistant message, or a new one if that has a key in `begins`."""
     if not out or out[-1]["role"] != "assistant" or any(key in out[-1] for key in begins):
         out.append({"role": "assistant"})
     return out[-1]
 
 
 def _thought(item: dict[str, Any]) -> str:
-    """Return what an item thinks: its text, else what was sealed here, else its summary."""
+    """Return the thinking in an item: its text, else its sealed text, else its summary."""
     sealed = item.get("encrypted_content")
     if not item.get("content") and isinstance(sealed, str) and sealed.startswith(SEALED):
         try:
@@ -91,7 +91,7 @@ def _thought(item: dict[str, Any]) -> str:
 
 
 def text_of(content: Any) -> Any:
-    """Return the text of parts; what is no list is for others to judge. Raises RequestError."""
+    """Join the text of a list of parts. Other values are returned as is. Raises RequestError."""
     if not isinstance(content, list):
         return content
     texts = []

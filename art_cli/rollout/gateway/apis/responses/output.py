@@ -1,4 +1,4 @@
-"""A turn as the output items of a response, and the response around them."""
+"""Conversion of a turn to a response and its output items."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from art_cli.rollout.gateway.apis.responses.items import seal
 from art_cli.rollout.gateway.apis.responses.tools import ClientTool, RequestTool
 from art_cli.rollout.gateway.asked import Answered, Asked
 
-ECHOED = (  # keys of a request that its response repeats
+ECHOED = (  # keys of a request that the response repeats
     *("instructions", "max_output_tokens", "metadata", "model", "previous_response_id"),
     *("reasoning", "temperature", "top_logprobs", "top_p"),
 )
 
 
 def head(request: dict[str, Any]) -> dict[str, Any]:
-    """Return a response that has not been answered yet."""
+    """Return a response without its answer."""
     return {
         "id": _id("resp"),
         "object": "response",
@@ -42,7 +42,7 @@ def head(request: dict[str, Any]) -> dict[str, Any]:
 def finished(
     head: dict[str, Any], output: list[dict[str, Any]], answer: Answered
 ) -> dict[str, Any]:
-    """Return a response with its answer."""
+    """Return a response completed with its output items and usage."""
     cut = answer.ended == "length"
     sampled = answer.num_sampled
     usage = {
@@ -64,9 +64,10 @@ def finished(
 def output_of(
     answer: Answered, asked: Asked, tools: dict[str, ClientTool], *, sealed: bool, summed_up: bool
 ) -> list[dict[str, Any]]:
-    """Return a turn as items: what it thinks, what it says, and each call.
+    """Convert a turn to items: its thinking, its text, and each call.
 
-    `sealed` thinking can be sent back by who shows no text of it, and it is its own summary.
+    With `sealed`, thinking is also encoded so that a client that hides its text can send it back.
+    With `summed_up`, the whole thinking is its own summary.
     """
     out: list[dict[str, Any]] = []
     if answer.thought:
@@ -90,14 +91,14 @@ def output_of(
         status = "incomplete" if answer.ended == "length" else "completed"
         message = {"id": _id("msg"), "type": "message", "role": "assistant", "status": status}
         out.append({**message, "content": [part]})
-    for call in answer.calls:  # also of a tool that is not there
+    for call in answer.calls:  # also calls of tools that do not exist
         unknown = ClientTool(RequestTool(type="function", name=call.name))
         out.append(tools.get(call.name, unknown).item(call))
     return out
 
 
 def _echoed(tool: dict[str, Any]) -> dict[str, Any]:
-    """Return a tool as a response repeats it."""
+    """Return a tool in the form in which a response repeats it."""
     if tool["type"] != "function":
         return {key: value for key, value in tool.items() if value is not None}
     kept = {key: tool[key] for key in ("type", "name", "description")}

@@ -1,4 +1,4 @@
-"""The responses of a caller, for its next requests to refer to."""
+"""The stored responses of a caller, which its later requests may refer to."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from art_cli.rollout.gateway.asked import RequestError
 
 MAX_STORED = 1024  # responses
-MAX_BYTES = 2**24  # of requests and answers; the newest is kept, whatever it is
+MAX_BYTES = 2**24  # of requests and answers; the newest is stored whatever its size
 
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
-    """An answer, and all the items up to and with it."""
+    """A response, and the whole history up to and including its output items."""
 
     body: dict[str, Any]
     items: list[dict[str, Any]]
@@ -30,7 +30,7 @@ class ResponseStore:
         self._size = 0
 
     def add(self, response: StoredResponse) -> None:
-        """Keep one; the oldest go where it gets too much."""
+        """Store a response. Drops the oldest ones beyond `MAX_STORED` or `MAX_BYTES`."""
         self._stored[response.body["id"]] = response
         self._items |= {item["id"]: item for item in response.body["output"]}
         self._size += response.size
@@ -38,7 +38,7 @@ class ResponseStore:
             self.drop(next(iter(self._stored)))
 
     def get(self, id: str) -> StoredResponse:
-        """Return one. Raises RequestError where there is none (any more)."""
+        """Return a stored response. Raises RequestError if it is unknown or was dropped."""
         if id not in self._stored:
             raise RequestError(
                 404,
@@ -48,7 +48,7 @@ class ResponseStore:
         return self._stored[id]
 
     def drop(self, id: str) -> None:
-        """Forget one. Raises RequestError where there is none."""
+        """Remove a stored response. Raises RequestError if it is unknown."""
         response = self.get(id)
         del self._stored[id]
         for item in response.body["output"]:
@@ -56,7 +56,7 @@ class ResponseStore:
         self._size -= response.size
 
     def resolved(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return items with those in the place of references. Raises RequestError."""
+        """Replace references to items with the items. Raises RequestError."""
         return [self._referred(item) for item in items]
 
     def _referred(self, item: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Tools that the client runs become functions for the policy; its calls become the client's items.
+"""Conversion of client-side tools to functions for the policy, and of its calls to items.
 
     {"type": "namespace", "name": "crm", "tools": [{"type": "function", "name": "find"}]}
                                     crm__find(...)        function_call with a namespace
@@ -22,7 +22,7 @@ from art_cli.rollout.gateway.apis.custom_tool import custom_function, custom_inp
 from art_cli.rollout.gateway.apis.request_body import MAX_TOOLS, validated
 from art_cli.rollout.gateway.asked import AnsweredCall, RequestError
 
-HOSTED = "only OpenAI has what it needs; give the agent a function that does it"
+HOSTED = "only OpenAI can run it; give the agent a function that does the same"
 DROP = "leave such tools out with agent.hosted_tools: drop"
 TEXT = {"type": "string"}
 TEXTS = {"type": "array", "items": TEXT}
@@ -56,7 +56,7 @@ PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 class RequestTool(BaseModel):
-    """A tool as a request has it."""
+    """A tool in the form of a request."""
 
     type: str
     name: str | None = None
@@ -73,7 +73,7 @@ class _AddedTools(BaseModel):
 
 
 class Chosen(BaseModel):
-    """A tool as `tool_choice` names it."""
+    """A tool that `tool_choice` names."""
 
     type: str
     name: str | None = None
@@ -81,18 +81,18 @@ class Chosen(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ClientTool:
-    """A tool of the client's."""
+    """A tool that the client runs."""
 
     tool: RequestTool
     namespace: str | None = None
 
     @property
     def name(self) -> str:
-        """Its name to the policy."""
+        """The name of the tool that the policy sees."""
         return shown_name(self.tool.name or self.tool.type, self.namespace)
 
     def function(self) -> dict[str, Any]:
-        """Return it as a function."""
+        """Convert the tool to a function."""
         tool = self.tool
         made: dict[str, Any] = {"name": self.name, "description": tool.description}
         if tool.type == "custom":
@@ -122,7 +122,7 @@ def shown_name(name: str, namespace: str | None) -> str:
 
 
 def added_tools(items: list[dict[str, Any]]) -> dict[str, RequestTool]:
-    """Return the tools of `additional_tools` items by their places. Raises RequestError."""
+    """Return the tools of `additional_tools` items by place in the request. Raises RequestError."""
     found: dict[str, RequestTool] = {}
     for number, item in enumerate(items):
         if item.get("type") != "additional_tools":
@@ -133,7 +133,7 @@ def added_tools(items: list[dict[str, Any]]) -> dict[str, RequestTool]:
 
 
 def client_tools(tools: dict[str, RequestTool], *, drops_hosted: bool) -> dict[str, ClientTool]:
-    """Return tools, given by their places in a request, by the names that the policy is shown.
+    """Map the names that the policy sees to tools, which are given by place in the request.
 
     Raises RequestError.
     """
