@@ -339,7 +339,7 @@ def test_what_a_rank_sends_runs_no_code(tmp_path: Path, monkeypatch: pytest.Monk
         try:
             plain = messages.receive(1)
             assert plain["a"] == [1, 0.1, None, (True, "b")] and plain["c"].tolist() == [0, 1, 2]
-            with pytest.raises(RuntimeError, match="rank 1 sent what is not plain data"):
+            with pytest.raises(RuntimeError, match="rank 1 sent something other than plain data"):
                 messages.receive(1)
         finally:
             dist.destroy_process_group()
