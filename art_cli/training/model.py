@@ -118,7 +118,7 @@ class TrainableModel:
         elif python:
             raise UsageError(
                 f"python={python!r}: {env.__name__} is a class of this interpreter; give the env "
-                "by its name, which is imported there: env='package.module:Class' or 'FILE.py:Class'"
+                "by its name: env='package.module:Class' or 'FILE.py:Class'"
             )
         else:
             use = f"{env.__module__}:{env.__qualname__}"
