@@ -1,4 +1,4 @@
-"""A judge of the user's own, named by `judge.use: FILE.py:NAME`. Its mistakes are told by place."""
+"""A judge of the user's own, named by `judge.use: FILE.py:NAME`, with errors by source line."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from art_cli.errors import UsageError
 from art_cli.llms.base import Usage
 from art_cli.llms.judges.base import Judge, Score, Transcript, Verdict
 
-REQUIRED = ("judge", "check_room", "ping", "usage", "spent", "close")  # of a Judge
+REQUIRED = ("judge", "check_room", "ping", "usage", "spent", "close")  # attributes of a Judge
 KEY = "judge.use"
 
 
 def own_class(name: str) -> type:
-    """Return the class that `judge.use` names. Raises UsageError where there is none."""
+    """Return the class that `judge.use` names. Raises UsageError if there is none."""
     found = named(KEY, name, {})
     if not inspect.isclass(found):
         raise UsageError(f"{KEY}: {name} is no class; name one that implements Judge")
@@ -26,10 +26,10 @@ def own_class(name: str) -> type:
 
 
 class UserJudge:
-    """Implements Judge: asks the user's own, and checks what it returns."""
+    """Wraps the user's own judge and checks its results; implements `Judge`."""
 
     def __init__(self, cfg: JudgeConfig) -> None:
-        """Raises UsageError where the class cannot be made, or is no Judge."""
+        """Raises UsageError if the class cannot be constructed, or does not implement `Judge`."""
         self._name, made = cfg.use, own_class(cfg.use)
         with blaming(KEY, self._name, made.__init__):
             self._judge: Judge = made(cfg)
@@ -37,7 +37,7 @@ class UserJudge:
             raise UsageError(f"{KEY}: {self._name} has no {', '.join(missing)}; see Judge")
 
     async def judge(self, transcripts: Sequence[Transcript]) -> Verdict:
-        """See Judge. Raises UsageError where the user's code fails or gives no fitting Verdict."""
+        """See `Judge`. Raises UsageError if the user's code fails or returns a bad `Verdict`."""
         with blaming(KEY, self._name, type(self._judge).judge):
             verdict: Any = await self._judge.judge(transcripts)
         scores = verdict.scores if isinstance(verdict, Verdict) else None
@@ -54,23 +54,23 @@ class UserJudge:
         return verdict
 
     def check_room(self, opening: list[Any], tools: list[Any]) -> None:
-        """See Judge."""
+        """See `Judge`."""
         self._judge.check_room(opening, tools)
 
     async def ping(self) -> None:
-        """See Judge."""
+        """See `Judge`."""
         await self._judge.ping()
 
     @property
     def usage(self) -> Usage:
-        """See Judge."""
+        """See `Judge`."""
         return self._judge.usage
 
     @property
     def spent(self) -> float:
-        """See Judge."""
+        """See `Judge`."""
         return self._judge.spent
 
     async def close(self) -> None:
-        """See Judge."""
+        """See `Judge`."""
         await self._judge.close()
