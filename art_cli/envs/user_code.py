@@ -1,7 +1,7 @@
 """Objects that a config names as FILE.py:NAME: a loss, an advantage, a sampler, a judge.
 
-Someone's own code may raise, or return what does not fit. Both are told with the key of the config
-and the line of the code.
+The user's code may raise, or return an invalid value. Both are reported with the config key and the
+line of the code.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from art_cli.errors import ArtError, UsageError, blame
 
 
 def named(key: str, name: str, builtin: Mapping[str, Any]) -> Any:
-    """Return what a name means at this key of the config. Raises UsageError."""
+    """Return the object that a name at this config key stands for. Raises UsageError."""
     if name in builtin:
         return builtin[name]
     try:
@@ -29,7 +29,7 @@ def named(key: str, name: str, builtin: Mapping[str, Any]) -> Any:
 
 
 def place_of(function: Callable[..., Any]) -> str:
-    """Return `file:line` of a function, as far as that can be known."""
+    """Return `file:line` of a function, or its repr if unknown."""
     try:
         return f"{inspect.getsourcefile(function)}:{inspect.getsourcelines(function)[1]}"
     except (OSError, TypeError):
@@ -38,7 +38,7 @@ def place_of(function: Callable[..., Any]) -> str:
 
 @contextmanager
 def blaming(key: str, name: str, function: Callable[..., Any]) -> Iterator[None]:
-    """Turn what someone's own function raises, but for errors of ours, into a UsageError."""
+    """Convert errors of the user's function, except errors of ours, into UsageError."""
     try:
         yield
     except ArtError:  # raised on purpose
@@ -52,16 +52,16 @@ def blaming(key: str, name: str, function: Callable[..., Any]) -> Iterator[None]
 
 
 def _is_from(error: BaseException, function: Callable[..., Any]) -> bool:
-    """Return whether an error was raised in a function, or in what it called."""
+    """Return whether an error was raised in a function, or in code that it called."""
     code = getattr(function, "__code__", None)
     return any(frame.f_code is code for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def is_plain(error: BaseException | None, function: Callable[..., Any]) -> bool:
-    """Return whether an error shows that a function is wrong, whatever it is given.
+    """Return whether an error shows that a function is wrong for any input.
 
-    It cannot be called so, uses a name or an attribute of our nouns that there is not, or divides
-    by what is often zero. Others may come from what was made up to try it on.
+    It has a wrong signature, uses a name or an attribute of our types that does not exist, or
+    divides by a value that is often zero. Other errors may come from the made-up input of a trial.
     """
     if isinstance(error, TypeError):
         return not _is_from(error, function)
