@@ -117,7 +117,7 @@ class Env:
 
     @classmethod
     def scenarios(cls, cfg: Any, split: Split) -> Iterable[Scenario]:
-        """Return the scenarios of a split. They must be deterministic, and disjoint between splits."""
+        """Return the scenarios of a split: deterministic, and disjoint between splits."""
         for i in range(cls.num_scenarios[split]):
             yield Scenario(id=f"{split}-{i}", split=split, seed=seed_of(split, i))
 

@@ -109,10 +109,10 @@ def _candidate(name: str, cfg: Experiment, run: RunDir | None) -> Candidate:
 
 
 def parse_llm(text: str, option: str = "--candidate") -> LLMConfig:
-    """Parse `openai/NAME,api_base=http://...,params.temperature=0`. Raises UsageError with all
-    mistakes.
+    """Parse a model with settings, such as `openai/NAME,api_base=http://...,params.temperature=0`.
 
     The keys are those of LLMConfig, the config of a judge or another model, dotted if nested.
+    Raises UsageError with all mistakes.
     """
     model, *settings = SEPARATOR.split(text)
     data: dict[str, Any] = {"model": model}

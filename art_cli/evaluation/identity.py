@@ -114,8 +114,7 @@ def folder_digest(folder: Path) -> str:
 
 
 def agent_digest(agent: AgentConfig) -> str | None:
-    """Return a digest of the code of an agent: its files, and those beside them with the same
-    suffix.
+    """Return a digest of an agent's code: its files, and files beside them with the same suffix.
 
     Files with other suffixes may be logs or notes. Return None if there are no files.
     """

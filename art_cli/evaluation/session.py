@@ -141,8 +141,7 @@ class EvalSession:
     async def play(
         self, open_policies: OpenPolicies, max_usd: float | None, report: Report
     ) -> float | None:
-        """Play the missing episodes, and store each one as it finishes. Return the remaining
-        budget.
+        """Play the missing episodes, storing each as it finishes. Return the remaining budget.
 
         Raises PreflightError (no key, no answer, an unknown price), BudgetError, EngineError,
         UsageError (the env does not work).

@@ -61,7 +61,6 @@ def load_policy(cfg: ModelConfig, texts: Iterable[str], seed: int) -> Policy:
     for tensor in (*model.parameters(), *model.buffers()):
         if tensor.is_floating_point():
             tensor.data = tensor.data.to(dtype)
-        # A matrix product may round otherwise where its operand begins at another place of a cache
         # A matrix product may round differently if its operand is not aligned to a cache line, as
         # weights read from a file may be. A resumed run would then not be bit-identical.
         if tensor.data_ptr() % CACHE_LINE:

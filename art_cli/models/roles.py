@@ -36,7 +36,7 @@ class ModelPart:
 
     name: str  # of the linear module, or of the parameter
     role: Role
-    module: nn.Module  # the map itself, or the module that holds the parameter
+    module: nn.Module  # the linear map, or the module that holds the parameter
 
     @property
     def is_fused(self) -> bool:

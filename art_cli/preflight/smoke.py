@@ -200,8 +200,7 @@ class SmokeModel(TrainableModel):
     """A model whose update is tried even if all siblings earned the same reward."""
 
     async def update(self, groups: list[TrajectoryGroup]) -> dict[str, float]:
-        """Run the update as if each sibling had earned more than the one before; see
-        `TrainableModel`.
+        """Run the update as if each sibling had earned more than the previous one.
 
         The rewards are restored afterwards, because the run's files report them.
         """

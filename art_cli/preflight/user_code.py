@@ -22,8 +22,7 @@ T = TypeVar("T")
 
 
 def check_own_code(loaded: LoadedExperiment, run: RunDir | None = None) -> list[str]:
-    """Try the code that `train.loss`, `train.advantage`, `train.curriculum` and `env.opponents`
-    name.
+    """Try the code of `train.loss`, `train.advantage`, `train.curriculum` and `env.opponents`.
 
     Also check that the env has enough demonstrations and scenarios for the config. `run` is a run
     to resume, whose opponents are already fixed. Returns warnings for the user. Raises ConfigError

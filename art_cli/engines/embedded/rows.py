@@ -25,8 +25,8 @@ from art_cli.models.policy import Policy, Reference
 
 PREFILL_TOKENS = 16384  # tokens per forward at most, padding included
 PADDING = 256  # tokens; less padding is not worth another forward
-SHORTEST_PREFIX = 8  # tokens; a shorter one is not worth a forward of its own
-SHORTEST_SHARED = 64  # tokens; a shorter one is read as quickly from each row
+SHORTEST_PREFIX = 8  # tokens; a shorter prefix is not worth a separate forward
+SHORTEST_SHARED = 64  # tokens; a shorter prefix is read as fast from each row
 IDLE_ROWS = 0.5  # maximum share of idle rows that a decoding step includes
 JOIN_AT = 0.34  # share of rows waiting for prefill from which prefill goes first
 

@@ -98,8 +98,7 @@ class TreeMask:
         return mask_mod
 
     def seen_in_blocks(self) -> Tensor:
-        """Return the number of visible (query, key) pairs in each block, without regard to the
-        window.
+        """Return the number of visible (query, key) pairs in each block, ignoring the window.
 
         The shape is [N / BLOCK, N / BLOCK], rounded up. Only "none" and "all" are exact.
         """

@@ -84,7 +84,7 @@ def _play_together(s: Subject) -> list[Played]:
 
 
 def _leaks(s: Subject, together: Sequence[Played]) -> list[CheckResult]:
-    """Return where episodes differ from the same ones alone, without late or refused ones."""
+    """Return differences between episodes and the same ones alone, except late or refused ones."""
     num = len(s.alone)
     for i in range(0, len(together), num):
         outcomes: list[dict[str, Any]] = [

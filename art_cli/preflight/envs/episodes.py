@@ -127,7 +127,7 @@ def check_replay(s: Subject) -> CheckResults:
 def differences(
     s: Subject, outcomes: Sequence[dict[str, Any]], when: str, todo: str
 ) -> Iterable[CheckResult]:
-    """Yield where `outcomes` differ from those of `alone`, the first for each method.
+    """Yield the differences of `outcomes` from those of `alone`, the first for each method.
 
     An episode that missed a deadline has its own check.
     """

@@ -45,7 +45,7 @@ class Played:
     error: Exception | None = None  # the env's exception
     slowest: dict[str, float] = field(default_factory=dict)  # "tool look()" -> fair seconds
     files: dict[str, str] = field(default_factory=dict)  # path -> SHA-256, for an agent
-    during: str = ""  # the method of the env that was called last
+    during: str = ""  # the env's method that was called last
     data_changed: bool = False  # the env wrote to its scenario's data
     was_starved: bool = False  # the last call often waited for a processor
     stalls: dict[str, Stall] = field(default_factory=dict)  # of an episode played alone

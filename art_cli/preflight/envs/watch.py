@@ -121,8 +121,7 @@ class Watch:
             self._stands = beat, frame.f_code.co_qualname, _line(frame)
 
     def _count_standstill(self) -> None:
-        """Record a stall if the event loop was blocked since its last beat. Called in its own
-        thread.
+        """Record a stall if the loop was blocked since its last beat. Called in its own thread.
 
         Only that thread can tell how long it had no processor, because the system counts such time
         when it is over.

@@ -179,7 +179,7 @@ def _how(advice: Advice) -> str:
     if advice.still is not None:
         small = "take a smaller model, or a larger GPU"
         if not advice.changes:
-            return f"No setting mends that: {small}"
+            return f"No setting fixes that: {small}"
         return f"With all of these it is still up to {advice.still / GIB:.1f} GiB, so {small}:"
     if advice.needs_all:
         return "All of these together make it fit:"

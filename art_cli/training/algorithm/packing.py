@@ -64,7 +64,7 @@ class Microbatch:
     ids: Tensor  # [1, N]
     positions: Tensor  # [1, N]
     layout: TreeLayout
-    hidden_at: Tensor  # [S] packed index of the token that predicts
+    hidden_at: Tensor  # [S] packed index of the token before the predicted one
     targets: Tensor  # [S] the token that is predicted
     row: Tensor  # [T] index into the S predictions of each sampled token; ascending
     engine_logprobs: Tensor  # [T]

@@ -82,8 +82,7 @@ def take_updates(
 
 
 def minibatches(groups: list[TrajectoryGroup], num: int) -> list[list[TrajectoryGroup]]:
-    """Split the groups into at most `num` parts with about equally many groups that have a
-    gradient.
+    """Split the groups into at most `num` parts with about equally many that have a gradient.
 
     If few groups have one, there are fewer parts. An update with too few of them is so noisy that
     it can destroy a policy (observed: held-out reward fell from 0.84 to 0.38 in one batch).

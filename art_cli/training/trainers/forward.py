@@ -74,9 +74,7 @@ class Forward(nn.Module):
     def forward(
         self, batch: Microbatch, objective: Objective | None = None, by_row: bool = True
     ) -> Any:
-        """Return (loss, log-probabilities [S]), see `head_loss`. Without `objective` return [S]
-        only.
-        """
+        """Return (loss, log-probabilities [S]), see `head_loss`. Without `objective`: only [S]."""
         policy = self._policy
         hidden = policy.hidden(batch.ids, batch.positions, batch.layout, batch.hidden_at)
         head, ids, allowed = policy.head, batch.targets, batch.allowed

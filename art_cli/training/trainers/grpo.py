@@ -149,9 +149,7 @@ class GRPOTrainer:
         return batch
 
     def _accumulate(self, batch: Microbatch, stats: Stats) -> Tensor:
-        """Backpropagate one microbatch into the gradients. Return the policy's log-probabilities
-        [T].
-        """
+        """Backpropagate one microbatch. Return the policy's log-probabilities [T]."""
         ref = None
         if self._cfg.kl_coef:
             with torch.no_grad(), self._policy.as_reference():
@@ -196,8 +194,7 @@ class GRPOTrainer:
         return metrics
 
     def update(self, step: int) -> dict[str, float]:
-        """Apply the optimizer step, shortened if it would exceed `train.max_kl`. Return its
-        metrics.
+        """Apply the optimizer step, shortened to respect `train.max_kl`. Return its metrics.
 
         Raises TrainerError if the gradient is not finite or no memory is left for the optimizer.
         """
@@ -231,8 +228,7 @@ class GRPOTrainer:
         return metrics
 
     def _moved(self) -> float:
-        """Return the KL between the policy of the last gradient and the present one, in nats a
-        token.
+        """Return the KL between the policies of the last gradient and of now, in nats a token.
 
         The estimator is k3 (joschu.net/blog/kl-approx.html) on tokens that the older policy
         sampled, so it is unbiased on the first update of a batch. Each token counts for at most
@@ -252,8 +248,7 @@ class GRPOTrainer:
     def check_sampled(
         self, groups: list[TrajectoryGroup], logprobs: Callable[[TrainSequence], Tensor]
     ) -> None:
-        """Check that the first batch is on-policy if none of it was trained, by one sequence a
-        group.
+        """Check that the first batch is on-policy if it was not trained, by a sequence a group.
 
         An engine that samples noise earns no reward, so no group has a gradient and `metrics` would
         never check it. Raises EngineError.
@@ -320,8 +315,6 @@ def unreached(model: nn.Module) -> str:
 
 
 def total_norm(params: list[nn.Parameter], highest: float) -> float:
-    """Clip the gradients to the norm `highest`. Return the norm before, over the shards of all
-    ranks.
-    """
+    """Clip the gradients to the norm `highest`. Return the previous norm over all shards."""
     norm = torch.nn.utils.clip_grad_norm_(params, highest)
     return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)

@@ -38,7 +38,7 @@ from art_cli.keys import MaskedOutput
 from art_cli.terminal.text import say
 
 JOIN_TIMEOUT = timedelta(minutes=5)  # for all ranks to reach the store
-LOOK = timedelta(seconds=60)  # of one wait for a command
+LOOK = timedelta(seconds=60)  # for one poll of the command
 COLLECTIVE_TIMEOUT = timedelta(minutes=15)  # a slower rank counts as lost
 GRACE = 20.0  # seconds for an error caused by a dead worker to be raised by itself
 LAST_LINES = 15  # of a dead worker's log
@@ -269,9 +269,8 @@ def commands_of_parent(folder: Path) -> Iterator[str]:
         with open(0, encoding="utf-8", closefd=False) as pipe:
             for command in pipe:
                 commands.put(command)
-        signal.alarm(
-            1
-        )  # ends this process even where torch, which looks for its file, keeps the GIL
+        # Ends this process even if torch, which polls for its store's file, keeps the GIL.
+        signal.alarm(1)
         shutil.rmtree(folder, ignore_errors=True)
         os._exit(EXIT_FAILED)
 

@@ -34,9 +34,7 @@ def send(value: Any, to: int) -> None:
 
 
 def receive(source: int) -> Any:
-    """Receive the value that rank `source` sends. Raises RuntimeError, also if it is not plain
-    data.
-    """
+    """Receive the value that rank `source` sends. Raises RuntimeError, also for other data."""
     size = torch.empty(1, dtype=torch.int64)
     dist.recv(size, source)
     data = torch.empty(int(size), dtype=torch.uint8)

@@ -128,9 +128,7 @@ class Rank:
         return metrics
 
     def state(self, _: None = None) -> dict[str, Any]:
-        """Return, on rank 0, the full optimizer state on the CPU, in the format of a single
-        process.
-        """
+        """Return, on rank 0, the full optimizer state on the CPU, in single-process format."""
         state = self.trainer.optimizer.state_dict()
         whole: dict[int, dict[str, Any]] = {}
         for i, of in state["state"].items():
@@ -280,9 +278,7 @@ class RanksTrainer:
 
     @contextmanager
     def _together(self) -> Iterator[None]:
-        """Guard a collective operation: report which rank is missing, and do not wait forever for
-        it.
-        """
+        """Guard a collective operation: report a missing rank instead of waiting forever."""
         crew = self._crew
         assert crew
         self._failed = True  # until the block below has succeeded

@@ -162,9 +162,7 @@ class Shard:
 
     @contextlib.contextmanager
     def as_reference(self) -> Iterator[None]:
-        """See `Policy`. Weights are swapped in place because FSDP gathers from memory that it
-        allocated.
-        """
+        """See `Policy`. Weights change in place, because FSDP gathers from memory that it owns."""
         present = [_local(p).clone() for p in self.trainable]
         self._become(self._reference)
         try:
