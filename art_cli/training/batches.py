@@ -62,7 +62,7 @@ class Batches:
         return self._waiting.popleft()
 
     def settle(self, batch: Batch) -> dict[str, float]:
-        """Report a batch that was trained on to the sampler. Return the sampler's metrics.
+        """Tell the sampler the results of a batch after its update. Return the sampler's metrics.
 
         Starts batches that may run ahead, so that they overlap with the work between two updates.
         """

@@ -17,7 +17,7 @@ from typing import Any
 
 
 class AnswerCache:
-    """Texts by key."""
+    """Judge answers by key, which is a hash of the request."""
 
     def __init__(self, folder: Path | None) -> None:
         """Without a folder, nothing is stored or found."""

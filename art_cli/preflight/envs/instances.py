@@ -124,7 +124,7 @@ def _data(x: Scenario) -> str:
 
 
 def check_tools(s: Subject) -> CheckResults:
-    """Check that a tool's schema tells a model its purpose and its arguments."""
+    """Check that each tool's schema describes its purpose and its arguments to a model."""
     try:
         tools = tools_of(s.env_class)
     except Exception as e:  # whatever pydantic or a type hint says

@@ -47,7 +47,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrices: list[Tensor]) -> list[Tensor]:
-    """Return approximately U V' of each matrix U S V', in bf16. All shapes must match or transpose.
+    """Return about U V' of each matrix U S V', in bf16. All have one shape or its transpose.
 
     Uses a Newton-Schulz iteration that brings all singular values between 0.5 and 1.5.
     """

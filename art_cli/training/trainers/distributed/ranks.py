@@ -212,7 +212,7 @@ class RanksTrainer:
         return metrics
 
     def _shares(self, sequences: list[list[TrainSequence]]) -> list[list[Part]]:
-        """Split into microbatches and give each rank the same number of similar sizes."""
+        """Split into microbatches. Each rank gets equally many, of similar sizes at a time."""
         num = self._cfg.num_processes
         parts = partition(sequences, self.budget.tokens)
         total = sum(num_packed([s.ids for s in part]) for part in parts)
