@@ -1,4 +1,4 @@
-"""Players whose weights stay as they are: the policy of step 0, and checkpoints of other runs."""
+"""Players with frozen weights: the policy of step 0, and checkpoints of other runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from art_cli.runs.opponents import SavedPolicies, SavedPolicy
 
 
 class FrozenPlayers:
-    """Makes each such player once, on an engine of its own beside the trainer."""
+    """Creates each such player once, on its own engine beside the trainer."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class FrozenPlayers:
         saved: SavedPolicies,
         stack: contextlib.AsyncExitStack,
     ) -> None:
-        """`policy` is that of step 0; the engines are closed with `stack`."""
+        """`policy` is that of step 0. `stack` closes the engines."""
         self._cfg = cfg
         self._policy = policy
         self._renderer = renderer
@@ -39,7 +39,7 @@ class FrozenPlayers:
         self._made: dict[str, AgentFactory] = {}
 
     def player(self, who: Literal["start"] | SavedPolicyConfig) -> AgentFactory:
-        """Return who plays with these weights. Raises UsageError where they cannot be loaded."""
+        """Return the agents with these weights. Raises UsageError if they cannot be loaded."""
         saved = None if who == "start" else self._saved[who]
         name = str(saved.folder) if saved else "start"
         if name not in self._made:
@@ -51,11 +51,11 @@ class FrozenPlayers:
         return self._made[name]
 
     def _load(self, saved: SavedPolicy) -> tuple[Policy, Renderer]:
-        """Load a checkpoint with its own tokenizer, chat template and form, on our device."""
+        """Load a checkpoint, with its own tokenizer, template and tool format, on our device."""
         cfg = self._cfg
         model = replace(saved.model, device=cfg.model.device)
         try:
-            if model.adapter and self._is_ours(model):  # one base for both
+            if model.adapter and self._is_ours(model):  # share the base
                 policy = self._policy.twin()
             else:
                 policy = load_policy(model, (), cfg.seed)
@@ -76,7 +76,7 @@ class FrozenPlayers:
         return policy, renderer
 
     def _is_ours(self, model: ModelConfig) -> bool:
-        """True if the policy has the same base, loaded the same way, under an adapter alike."""
+        """Return whether the policy has the same base, loaded the same way, and a like adapter."""
         ours = replace(self._cfg.model, base=self._policy.source)
         loaded = ("base", "adapter", "dtype", "quantize")
         return all(getattr(ours, name) == getattr(model, name) for name in loaded)

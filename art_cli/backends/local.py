@@ -1,4 +1,4 @@
-"""Runs a model here: this process, this machine's device."""
+"""Backend that runs a model in this process, on this machine's device."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ from art_cli.training.model import Parts, Stop, TrainableModel
 from art_cli.training.trainers.build import make_trainer, prepare_training
 from art_cli.training.trainers.distributed.launch import Crew
 
-REFERENCE_TEMPERATURE = 0.3  # a judge should say the same twice
+REFERENCE_TEMPERATURE = 0.3  # a judge should be nearly deterministic
 
 
 class LocalBackend:
-    """Owns the run directories under `root` and what it started for each model."""
+    """Owns the run directories under `root` and everything started for its models."""
 
     def __init__(
         self,
@@ -72,12 +72,12 @@ class LocalBackend:
         services: RunServices | None = None,
         claimed: Callable[[RunDir], None] | None = None,
     ) -> None:
-        """With `resume`, a run that exists goes on from its newest checkpoint, or that of
-        `from_step`: what came after it is then removed and done again.
+        """With `resume`, an existing run continues from its newest checkpoint, or from step
+        `from_step`. Later results are then removed and computed again.
 
-        `report` is told what goes on; `say`, what the user should know later too.
-        `services` are someone else's, who closes them; without, a model's are opened with it.
-        `claimed` is told the directory of a run as soon as it is this process's own.
+        `report` receives progress, `say` messages that stay relevant for the user. `services` are
+        closed by the caller; without them, a model's services are opened with the model. `claimed`
+        is called with a run directory once this process has locked it.
         """
         self._root = Path(root)
         self._resume = resume
@@ -94,7 +94,7 @@ class LocalBackend:
     def of_run(
         cls, run: RunDir, *, report: Report = silent, services: RunServices | None = None
     ) -> LocalBackend:
-        """Return the backend that a run which exists is opened with, to be evaluated."""
+        """Return the backend to open an existing run for evaluation."""
         return cls(run.root.parent.parent, report=report, services=services)
 
     async def __aenter__(self) -> LocalBackend:
@@ -104,14 +104,14 @@ class LocalBackend:
         await self.close()
 
     async def close(self) -> None:
-        """Stop the engines and let go of the run directories."""
+        """Stop the engines and release the run directories."""
         await self._open.aclose()
 
     async def prepare(self, model: TrainableModel) -> Parts:
-        """Make everything that the model needs to run.
+        """Create everything that the model needs to run.
 
         Raises UsageError (the run exists, the config has changed, the model cannot be used),
-        PreflightError (another process holds the run, no such device), CheckpointError.
+        PreflightError (another process has locked the run, no such device), CheckpointError.
         """
         check_opponents(model.experiment.env.opponents, model.env_class, model.settings)
         self._crew = prepare_training(model.experiment)
@@ -137,12 +137,12 @@ class LocalBackend:
             if fitting := parts.progress.microbatch_tokens:
                 parts.trainer.budget.tokens = min(fitting, parts.trainer.budget.tokens)
             self._report(f"resuming after step {parts.progress.step}")
-            prune(run, model.experiment.checkpoint.keep)  # a kill may have come before it
+            prune(run, model.experiment.checkpoint.keep)  # a kill may have prevented it
         run.truncate_metrics(step or -1)
         return parts
 
     async def _judge(self, model: TrainableModel, run: RunDir) -> Judge | None:
-        """Start and ask it now, before a model is loaded. Raises PreflightError."""
+        """Start and test the judge before a model is loaded. Raises PreflightError."""
         cfg = model.experiment.judge
         if cfg is None or cfg.model == REFERENCE:
             return None
@@ -151,11 +151,11 @@ class LocalBackend:
         self._open.push_async_callback(judge.close)
         first = await check_env(model.env_class, model.settings)
         await ask_once(judge, first.opening, first.tools)
-        judge.usage.take()  # what is counted belongs to steps
+        judge.usage.take()  # the test call must not count in the first step
         return judge
 
     async def reference_judge(self, model: TrainableModel, parts: Parts) -> Judge:
-        """`judge.model: reference`: the base without its adapter, on an engine of its own."""
+        """Return the judge of `model: reference`: the base without adapter, on its own engine."""
         cfg = model.experiment
         assert cfg.judge
         judge = await make_judge(
@@ -190,9 +190,9 @@ class LocalBackend:
         )
 
     async def open_run(self, model: TrainableModel) -> Parts:
-        """The run of a model as it was at step 0, for evaluation: nothing is written or locked.
+        """Open the run of a model as of step 0, for evaluation. Nothing is written or locked.
 
-        Raises UsageError where there is no such run.
+        Raises UsageError if there is no such run.
         """
         cfg = model.experiment
         check_opponents(cfg.env.opponents, model.env_class, model.settings)
@@ -259,8 +259,8 @@ class LocalBackend:
         )
 
     async def _agent_models(self, cfg: AgentConfig, costs: Path | None) -> RunServices:
-        """Open the models that the user's agent asks beside the policy. Raises PreflightError."""
-        if self._services:  # what they cost counts with all else
+        """Open the models besides the policy that the user's agent calls. Raises PreflightError."""
+        if self._services:  # they share the budget
             budget = self._services.budget
         else:
             budget = Budget(cfg.max_usd, costs, "agent.max_usd", self._say)
@@ -298,7 +298,7 @@ class LocalBackend:
         return await open_agents(self._open, cfg.agent, runner, served, cfg.reward, self._say)
 
     def _claim(self, cfg: Experiment, config_yaml: str) -> RunDir:
-        """Create or re-open the run directory, and hold it until `close`."""
+        """Create or re-open the run directory, and lock it until `close`."""
         root = self._root / cfg.project / cfg.name
         run = RunDir(root)
         begun = run.is_begun()

@@ -1,4 +1,4 @@
-"""From a config to the policy of step 0: the base, SFT on demonstrations, the adapter."""
+"""Creation of the policy of step 0: the base, SFT on demonstrations, the adapter."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ from art_cli.training.trainers.sft import fine_tune
 from art_cli.types import Message
 
 WARM_REMEDY = f"If you changed it on purpose, remove its {SUMS}: it is then no checkpoint any more"
-SMALL = 10_000_000  # parameters; below, a second thread costs more than it brings
+SMALL = 10_000_000  # parameters; smaller models run faster on one thread
 
 
 class WarmStart:
-    """Makes the policy of step 0, or finds it where the run has made it before."""
+    """Creates the policy of step 0, or loads it if the run has created it before."""
 
     def __init__(
         self,
@@ -66,10 +66,10 @@ class WarmStart:
         self._stop = stop
 
     async def make(self) -> tuple[Policy, Renderer]:
-        """Things that the run made itself are kept in base/ and checkpoints/0/, and found there
-        again.
+        """Return the policy of step 0 and its renderer.
 
-        Raises UsageError, before SFT, where the config asks for what the base has not.
+        Weights that the run created are stored in base/ and checkpoints/0/, and loaded from there
+        later. Raises UsageError, before SFT, if the config requires something that the base lacks.
         """
         cfg, run = self._cfg, self._run
         warmup = cfg.sft
@@ -118,7 +118,7 @@ class WarmStart:
         return policy, renderer
 
     async def _demonstrations(self) -> list[list[Message]]:
-        """Load them in a thread: an env may play them on an event loop of its own."""
+        """Load demonstrations in a thread: the env may run an event loop to play them."""
         self._report("making demonstrations")
         return await asyncio.to_thread(
             load_demonstrations,
@@ -135,7 +135,7 @@ class WarmStart:
         if first.exists():
             check_weights(first, MAKE_AGAIN)
             return policy.load(first)
-        if not demonstrations:  # the base was made by a run that was stopped after it
+        if not demonstrations:  # the run was stopped after it had saved the base
             demonstrations = await self._demonstrations()
             renderer = renderer.offering(await self._tools())
         self._warm_up(policy, renderer, demonstrations)

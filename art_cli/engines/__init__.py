@@ -1,5 +1,5 @@
-"""Engines: token ids in, token ids and their log-probabilities out.
+"""Engines, which sample token ids with log-probabilities.
 
-`base.py` has the Protocol; `embedded/` runs in this process, `vllm/` in servers that are started
+`base.py` has the interface. `embedded/` runs in this process, `vllm/` in servers that are started
 with the run.
 """

@@ -1,6 +1,4 @@
-"""The interface of engines. An engine is told which weights to serve and answers token ids with
-token ids.
-"""
+"""The interface of engines, which sample token ids after token ids from given weights."""
 
 from __future__ import annotations
 
@@ -11,14 +9,14 @@ from art_cli.types import Completion
 if TYPE_CHECKING:
     from art_cli.chat.grammar.grammars import Grammars
 
-# The variables by which a run on a cluster knows its nodes that only serve (vllm/host.py): their
-# addresses, and what a node shows to be believed.
+# Environment variables that tell a run on a cluster its serving nodes (vllm/host.py): their
+# addresses, and the token for requests to them.
 HOSTS = "ART_ENGINE_HOSTS"
 TOKEN = "ART_ENGINE_TOKEN"
 
 
 class Session(Protocol):
-    """One episode at the engine: its turns share a KV cache and a stream of random numbers."""
+    """One episode at the engine. Its turns share a KV cache and a random stream."""
 
     async def generate(
         self,
@@ -29,27 +27,26 @@ class Session(Protocol):
         grammar: str | None = None,
         top_logprobs: int = 0,
     ) -> Completion:
-        """Sample one turn behind `ids`, the whole sequence so far.
+        """Sample one turn after `ids`, the whole sequence so far.
 
-        It ends with the end of the turn, with the token that completes one of the `stop` texts, or
-        after `max_tokens`, if that is less than what `sampling` allows. A turn with a `grammar`
-        (chat/grammar) is sampled from what of the distribution the grammar allows, and its
-        log-probabilities are those of that. `top_logprobs` are those of so many likeliest tokens,
-        beside the sampled one.
+        The turn ends with an end token, with the token that completes one of the `stop` texts, or
+        after `max_tokens` (at most those of `sampling`). With a `grammar` (chat/grammar), the
+        distribution is restricted to allowed tokens, also for log-probabilities. `top_logprobs` is
+        the number of likeliest tokens to report at each position.
 
-        Raises EngineError, and ConstraintError where the grammar is not supported.
+        Raises EngineError, and ConstraintError if the grammar is not supported.
         """
         ...
 
     def expect(self, coming: bool) -> None:
-        """Say whether its next turn comes, or that of another player of its game comes first.
+        """Say whether this session's next turn comes before that of another player of its game.
 
-        Steps then do not wait for it. Called while no turn of it is being sampled.
+        If not, steps do not wait for it. Called while no turn of the session is being sampled.
         """
         ...
 
     def close(self) -> None:
-        """Free what the session holds: its episode is over."""
+        """Free the session's resources at the end of its episode."""
         ...
 
 
@@ -57,28 +54,28 @@ class Engine(Protocol):
     """Serves one version of the policy at a time."""
 
     policy_version: int
-    cached_tokens: int  # the least that its prefix cache keeps of a prompt
-    grammars: Grammars  # compiled for what it serves
+    cached_tokens: int  # minimum length of a prompt prefix that is cached
+    grammars: Grammars  # compiled for its tokenizer
 
     def open(self, seed: int, *, awaited: bool = True) -> Session:
-        """Begin an episode; all that is sampled in it follows from the seed.
+        """Begin an episode. Everything sampled in it is determined by the seed.
 
-        `awaited=False` is for an episode whose next turn may never come, such as a program's: no
-        step waits for it.
+        `awaited=False` is for an episode whose next turn may never come, such as an external
+        program's. No step waits for it.
         """
         ...
 
     async def sync(self, version: int) -> None:
-        """Serve the trainer's present weights from now on, and call them `version`.
+        """Serve the trainer's present weights from now on, as `version`.
 
-        Turns that are being sampled end with the weights they began with. Raises EngineError.
+        Turns in progress end with the weights that they started with. Raises EngineError.
         """
         ...
 
     async def rest(self) -> None:
-        """Free the device's memory until the next sync: the trainer is about to use it."""
+        """Free device memory for the trainer until the next sync."""
         ...
 
     async def close(self) -> None:
-        """End all that the engine started."""
+        """Stop everything that the engine started."""
         ...

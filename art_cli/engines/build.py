@@ -1,4 +1,4 @@
-"""From the section `engine` to what generates."""
+"""Construction of the engine from the section `engine`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from art_cli.system.progress import silent
 
 
 def check_engine(cfg: Experiment) -> None:
-    """Raise PreflightError where the engine cannot run. Called before a model is loaded.
+    """Raise PreflightError if the engine cannot run. Called before a model is loaded.
 
-    Waits for the nodes that serve.
+    Waits for the serving nodes.
     """
     if cfg.engine.nodes:
         check_nodes(cfg.engine)
@@ -39,7 +39,7 @@ async def make_engine(
     apart: bool = False,
     say: Callable[[str], None] = silent,
 ) -> Engine:
-    """Start the engine. With `apart`, it goes on sampling while the policy is updated.
+    """Start the engine. With `apart`, it continues sampling while the policy is updated.
 
     Raises PreflightError, UsageError.
     """

@@ -1,1 +1,1 @@
-"""Tasks: the Env base, its tools, and the classes that names in a config stand for."""
+"""Tasks: the Env base class, tools, and resolution of names in a config."""

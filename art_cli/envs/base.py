@@ -15,9 +15,9 @@
         async def score(self, trajectory: Trajectory) -> float:
             return 1 / trajectory.num_turns if trajectory.stop_reason == "env" else 0.0
 
-One instance is one episode; `self` is its state. Methods may be plain `def`: they then run in a
-thread, so that one that blocks ends in a counted failure at its deadline. An `async def` runs on
-the event loop and must not block it.
+One instance is one episode, with its state in `self`. Methods may be plain `def`. These run in a
+thread, so a blocking one fails at its deadline and is counted. An `async def` runs on the event
+loop and must not block it.
 """
 
 from __future__ import annotations
@@ -41,48 +41,48 @@ __all__ = ["Done", "Env", "InvalidCallError", "Tool", "ToolError", "seed_of", "t
 
 
 class Done:
-    """Returned by `reply` or a tool: the episode is over."""
+    """Returned by `reply` or a tool to end the episode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteFacts:
-    """The facts about an env in an interpreter of its own (`env.python`)."""
+    """Facts about an env that runs in its own interpreter (`env.python`)."""
 
-    tools: list[Tool]  # those that are methods
+    tools: list[Tool]  # tools that are methods
     digest: str  # of its code
-    places: dict[str, str]  # file:line by method; of the class by ""
+    places: dict[str, str]  # file:line by method name; "" for the class
 
 
 @dataclass(frozen=True)
 class NoSettings:
-    """The settings of an env that has none."""
+    """The settings of an env without settings."""
 
 
 class Services(Protocol):
-    """The services of a run for its envs."""
+    """The services of a run that its envs can use."""
 
     def llm(self, cfg: LLMConfig) -> LLM:
-        """Return the model behind a setting of type LLMConfig, one for all episodes.
+        """Return the model of a setting of type LLMConfig, shared by all episodes.
 
-        It was started and asked a question before the run began. An LLMError that it raises is an
+        It was started and tested before the run began. An LLMError that it raises counts as an
         infrastructure failure of the episode.
         """
         ...
 
 
 class NoServicesError(Exception):
-    """An episode outside of a run, as a demonstration is, asked for a model."""
+    """An episode outside a run, such as a demonstration, called a model."""
 
 
 class NoServices:
-    """Implements Services where there is no run."""
+    """Services outside a run; implements `Services`."""
 
     def llm(self, cfg: LLMConfig) -> LLM:
         raise NoServicesError(f"{cfg.model} cannot be asked: this episode is not part of a run")
 
 
 def seed_of(*parts: object) -> int:
-    """Return a 63-bit seed that depends on nothing but the parts: the same on every machine."""
+    """Return a 63-bit seed that depends only on the parts, and is the same on every machine."""
     digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
@@ -91,23 +91,23 @@ class Env:
     """One episode of a task. Subclasses override `start`, `reply` or tools, and `score`."""
 
     Config: ClassVar[type] = NoSettings  # a dataclass; `env.args` of the YAML is read into it
-    system: ClassVar[str] = ""  # the system prompt, where `start` returns a string
+    system: ClassVar[str] = ""  # the system prompt, if `start` returns a string
     max_turns: int = 30  # `__init__` may set it from a setting
-    tool_timeout: ClassVar[float] = 10.0  # seconds, of one tool call
-    episode_timeout: ClassVar[float] = 600.0  # seconds, without the engine's time
+    tool_timeout: ClassVar[float] = 10.0  # seconds for one tool call
+    episode_timeout: ClassVar[float] = 600.0  # seconds for one episode, without the engine's time
     num_scenarios: ClassVar[dict[Split, int]] = {"train": 4096, "val": 512, "test": 512}
-    # Whether what a tool with `writes` changes outlives its episode, as on a user's server. Then
-    # commands that make up calls themselves leave such tools alone, unless --allow-writes is given.
+    # Whether changes by tools with `writes` outlive the episode, as on a user's server. Commands
+    # that make up calls themselves then skip such tools, unless --allow-writes is given.
     has_side_effects: ClassVar[bool] = False
     services: Services  # set before `start`
-    # The folder in which a program or a function of the user's plays this episode, set before
-    # `files`. It is there until `close` has returned. None: the policy plays by itself, or the
-    # agent has no folder of its own (`agent.workdir`).
+    # The folder in which the user's own program or function plays this episode, set before `files`.
+    # It exists until `close` has returned. None if the policy plays by itself, or the agent has no
+    # folder of its own (`agent.workdir`).
     workdir: Path | None = None
-    # Calls of tools that the model makes in this turn, side by side; set before the first of them.
-    # An agent that makes its own calls makes one at a time.
+    # The number of tool calls that the model makes in this turn; set before the first of them. An
+    # agent that makes its own calls makes one at a time.
     calls_in_turn: int = 1
-    art_remote: ClassVar[RemoteFacts | None] = None  # set where this class only stands for the env
+    art_remote: ClassVar[RemoteFacts | None] = None  # set if this class is a proxy for an env
 
     def __init__(self, scenario: Scenario, cfg: Any) -> None:
         self.scenario = scenario
@@ -117,21 +117,22 @@ class Env:
 
     @classmethod
     def scenarios(cls, cfg: Any, split: Split) -> Iterable[Scenario]:
-        """Return the instances of the task: deterministic, and disjoint between splits."""
+        """Return the scenarios of a split: deterministic, and disjoint between splits."""
         for i in range(cls.num_scenarios[split]):
             yield Scenario(id=f"{split}-{i}", split=split, seed=seed_of(split, i))
 
     @classmethod
     def task_list(cls) -> dict[str, str]:
-        """Return the tasks that a setting chooses among, for `art envs tasks`.
+        """Return the tasks that a setting selects, for `art envs tasks`.
 
-        Each as it is written behind `art envs check`, as in `dataset=gcd`, with a line about it.
+        Keys are arguments of `art envs check`, such as `dataset=gcd`; values are one-line
+        descriptions.
         """
         return {}
 
     @classmethod
     def demonstrations(cls, cfg: Any, num: int) -> Iterable[list[Message]]:
-        """At most `num` whole conversations to warm up on; they need not be perfect.
+        """Return at most `num` complete conversations for SFT, which need not be perfect.
 
         `art_cli.play` makes one from an episode and a function that answers. The texts also train
         the tokenizer of `model.base: tiny`.
@@ -139,10 +140,10 @@ class Env:
         return ()
 
     def gold(self) -> Iterator[str] | None:
-        """Return the turns of a perfect player of this episode, each asked for when it is due.
+        """Return the turns of a perfect player of this episode, or None if there is no such player.
 
-        It may look at all that the env knows. `art envs check` plays it: it must earn the most that
-        can be earned. None: there is no such player.
+        Each turn is requested when it is due, and may use everything that the env knows. `art envs
+        check` plays them; they must earn the maximum reward.
         """
         return None
 
@@ -151,51 +152,51 @@ class Env:
         raise NotImplementedError(f"{type(self).__name__} must override start()")
 
     def tools(self) -> list[Tool]:
-        """Return the tools of this episode; asked for once, after `start`.
+        """Return the tools of this episode. Called once, after `start`.
 
-        The default: the methods that are marked with `@tool`. An env whose tools are known only as
-        the episode begins gives them here, together with `call_tool`.
+        The default is the methods marked with `@tool`. An env whose tools are known only when the
+        episode starts returns them here, and implements `call_tool`.
         """
         return list(offered_by(type(self)))
 
     def files(self) -> Mapping[str, str | bytes] | Awaitable[Mapping[str, str | bytes]]:
-        """Return what an agent finds in `workdir`, by paths such as `src/main.py`.
+        """Return the files that an agent finds in `workdir`, by paths such as `src/main.py`.
 
-        Asked for once, after `start`, where the episode has such a folder. It may also put files
+        Called once, after `start`, if the episode has such a folder. The env may also write files
         into the folder itself.
         """
         return {}
 
     def read_workdir(self, path: str, limit: int = MOST_BYTES) -> bytes | None:
-        """Return the content of a file in `workdir`, or None.
+        """Return the content of a file in `workdir`, or None if there is no such file.
 
-        A link counts as no file, and so do a pipe and what is larger than `limit` bytes: an agent
-        can leave a link to a file of the user's, which `open(self.workdir / path)` would read.
+        Links, pipes and files larger than `limit` bytes do not count as files. An agent could leave
+        a link to one of the user's files, which `open(self.workdir / path)` would read.
         """
         return read_below(self.workdir, path, limit) if self.workdir else None
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> Any:
-        """Return what a tool of `tools()` that is no method gives: text, or Done().
+        """Return the result of a tool from `tools()` that is not a method: text, or Done().
 
-        `arguments` are what the model wrote: check them. Raise ToolError to
-        refuse, InvalidCallError where they do not fit.
+        `arguments` are as the model wrote them, so check them. Raise ToolError to refuse the call,
+        InvalidCallError if they are invalid.
         """
         raise InvalidCallError(f"there is no tool {name!r:.200}")
 
     async def reply(self, text: str) -> str | Done:
-        """Return what the model reads next when its turn called no tool.
+        """Return the message that the model reads next after a turn without a tool call.
 
         The default ends the episode.
         """
         return Done()
 
     async def score(self, trajectory: Trajectory) -> float | None:
-        """Return the reward of the finished episode. None: only a judge can say."""
+        """Return the reward of the finished episode, or None if a judge must decide."""
         raise NotImplementedError(f"{type(self).__name__} must override score()")
 
     async def judge_context(self) -> str:
-        """Return what a judge should know beside the transcript: the goal, what really changed."""
+        """Return facts for a judge beside the transcript: the goal, and what really changed."""
         return ""
 
     async def close(self) -> None:
-        """Release what `start` opened. Runs after every episode, failed ones too."""
+        """Release resources that `start` opened. Runs after every episode, even a failed one."""

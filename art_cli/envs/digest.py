@@ -1,4 +1,4 @@
-"""A digest of the code that an env is made of, with all that it imports from its own folder."""
+"""A digest of an env's code, including all imports from its own folder."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from art_cli.envs.base import Env
 
 
 def code_digest(env_class: type[Env]) -> str:
-    """Return a digest of the files that an env is made of."""
+    """Return a digest of the files that an env's code consists of."""
     if env_class.art_remote:
         return env_class.art_remote.digest
     return files_digest(_own_files(env_class))
 
 
 def files_digest(files: Iterable[Path]) -> str:
-    """Return a digest of the names of these files and what is in them."""
+    """Return a digest of the names and contents of these files."""
     total = hashlib.sha256()
     for file in sorted(files):
         total.update(file.name.encode() + file.read_bytes())
@@ -28,7 +28,7 @@ def files_digest(files: Iterable[Path]) -> str:
 
 
 def _own_files(env_class: type[Env]) -> set[Path]:
-    """The env's file and what it imports, directly or not, from the same package or folder."""
+    """Return the env's file and its direct and indirect imports from the same package or folder."""
     found: set[Path] = set()
     for base in env_class.__mro__:
         top = base.__module__.partition(".")[0]
@@ -43,7 +43,7 @@ def _follow(file: Path, module: str, home: Path, found: set[Path]) -> None:
     if file in found or file.suffix != ".py" or not file.is_relative_to(home):
         return
     if found and "site-packages" in (home.name, *file.relative_to(home).parts):
-        return  # someone else's, installed beside it or below it
+        return  # a third-party package beside or below it
     found.add(file)
     for name in _imports(file, module):
         try:
@@ -55,7 +55,7 @@ def _follow(file: Path, module: str, home: Path, found: set[Path]) -> None:
 
 
 def _imports(file: Path, module: str) -> Iterator[str]:
-    """Full names that could be modules."""
+    """Yield full names of possible modules that a file imports."""
     package = module if file.name == "__init__.py" else module.rpartition(".")[0]
     for node in ast.walk(ast.parse(file.read_bytes())):
         if isinstance(node, ast.Import):

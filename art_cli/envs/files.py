@@ -1,7 +1,7 @@
-"""Files of an env in the folder of an agent: checked, written, and read back.
+"""Files of an env in an agent's folder: validation, writing and reading back.
 
-A program that the policy drives has written into the folder since. Whatever is read there may be a
-link to a file of the user's, a pipe that never ends, or larger than memory.
+The program that the policy drives may have written into the folder meanwhile. Anything read there
+may be a link to a user's file, a pipe that never ends, or larger than memory.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 from art_cli.envs.place import place_of
 from art_cli.errors import UsageError
 
-MOST_FILES, MOST_BYTES = 10_000, 64 * 2**20  # of one episode
+MOST_FILES, MOST_BYTES = 10_000, 64 * 2**20  # per episode
 LONGEST_NAME = 255  # bytes, of a file or a folder
 
 
 def checked_files(env_class: type, given: Any) -> dict[str, bytes]:
-    """Return the content of the files that `files()` gave. Raise UsageError with its place."""
+    """Return the content of the files from `files()`. Raises UsageError with the method's place."""
 
     def refuse(why: str) -> UsageError:
         return UsageError(f"{place_of(env_class, 'files')}{why}")
@@ -48,7 +48,7 @@ def checked_files(env_class: type, given: Any) -> dict[str, bytes]:
 
 
 def _wrong_name(name: Any) -> str:
-    """Return what is wrong with a path; "" if it may be written."""
+    """Return the problem with a path, or "" if it may be written."""
     if not isinstance(name, str) or not name:
         return "which is no path"
     try:
@@ -65,7 +65,7 @@ def _wrong_name(name: Any) -> str:
 
 
 def write_files(env_class: type, folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write files below a folder, and make the folders that they are in. Raise UsageError."""
+    """Write files below a folder, creating their parent folders. Raises UsageError."""
     for name, content in files.items():
         file = folder / name
         try:

@@ -1,7 +1,7 @@
-"""The base class of games: an env of several seats.
+"""The base class of games, which are envs with several seats.
 
     class Nim(Game):
-        '''Take one to three of a heap; who takes the last one wins.'''
+        '''Take one to three from a heap; the player who takes the last one wins.'''
 
         seats = ("first", "second")
 
@@ -13,7 +13,7 @@
             return f"{self.left} are left."
 
         async def move(self, seat: str, text: str) -> None:
-            self.left -= int(text)  # a real one checks it
+            self.left -= int(text)  # a real game validates it
             self.last, self.turn = seat, self.other(seat) if self.left else None
 
         async def reward(self, seat: str) -> float:
@@ -22,12 +22,12 @@
         async def script(self, seat: str) -> str:
             return str(self.rng.randint(1, min(3, self.left)))
 
-A seat may call tools (`@tool`) in its turn: who calls is `self.turn`, and a call that sets it was
-the seat's move.
+A seat may call tools (`@tool`) in its turn. The calling seat is `self.turn`, and a call that sets
+`self.turn` ends the seat's move.
 
-A scenario is a game and the seat that is played in it. As it stands, a Game is an env of one player
-against its `script`, and all that is done with envs is done with it. Where `env.opponents` names
-others, `rollout/match.py` gives every seat a player and a conversation of its own.
+A scenario is a game with the seat to be played in it. By default, a Game is an env of one player
+against its `script`, and works everywhere an env does. If `env.opponents` names other opponents,
+`rollout/match.py` gives every seat its own player and conversation.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from art_cli.envs.base import Done, Env, Tool, ToolError
 from art_cli.system.deadline import run_here
 from art_cli.types import Message, Scenario, Split, Trajectory
 
-SEAT = "seat"  # of a scenario's data
+SEAT = "seat"  # key in a scenario's data
 
 
 class Game(Env):
     """One game. Subclasses override `observe`, `move`, `reward`, and `script`."""
 
     seats: ClassVar[tuple[str, ...]] = ()
-    turn: str | None  # the seat that moves next, from the first on; None: the game is over
-    seat: str  # that is played in this episode; the others are its opponents'
+    turn: str | None  # the seat that moves next, at first the first one; None: the game is over
+    seat: str  # the seat of this episode's player; the others are opponents
 
     def __init__(self, scenario: Scenario, cfg: Any) -> None:
         super().__init__(scenario, cfg)
@@ -62,7 +62,7 @@ class Game(Env):
 
     @classmethod
     def seats_of(cls, cfg: Any) -> tuple[str, ...]:
-        """Return the seats, where they follow from the settings."""
+        """Return the seats; override if they depend on the settings."""
         return cls.seats
 
     @classmethod
@@ -77,19 +77,19 @@ class Game(Env):
 
     @classmethod
     def scenarios(cls, cfg: Any, split: Split) -> Iterable[Scenario]:
-        """Return every game once for each seat."""
+        """Yield every game once for each seat."""
         for game in cls.games(cfg, split):
             for seat in cls.seats_of(cfg):
                 yield replace(game, id=f"{game.id}-{seat}", data={**game.data, SEAT: seat})
 
     def other(self, seat: str) -> str:
-        """Return the seat behind this one, in their order."""
+        """Return the next seat in order, after the last one the first."""
         seats = self.seats_of(self.cfg)
         return seats[(seats.index(seat) + 1) % len(seats)]
 
     @property
     def mover(self) -> str | None:
-        """The seat whose turn it is. Raise ValueError where that is none of the seats."""
+        """The seat whose turn it is, or None. Raises ValueError if it is not one of the seats."""
         if self.turn is not None and self.turn not in self.seats_of(self.cfg):
             raise ValueError(f"turn is {self.turn!r}, and there is no such seat")
         return self.turn
@@ -99,65 +99,66 @@ class Game(Env):
         return self.system
 
     def tools_of(self, seat: str) -> list[Tool]:
-        """Return the tools of a seat, once its first turn has come: those marked with `@tool`.
+        """Return the tools of a seat at its first turn; by default those marked with `@tool`.
 
-        Who calls one is `self.turn`. A tool that sets `self.turn` was the seat's move.
+        `self.turn` is the seat that calls a tool. A tool that sets `self.turn` ends the seat's
+        move.
         """
         return super().tools()
 
     async def set_up(self) -> None:
-        """Make ready what the game needs; `close` releases it. Whoever begins is known then."""
+        """Prepare what the game needs; `close` releases it. The first seat is already known."""
 
     async def observe(self, seat: str) -> str:
-        """Return what a seat reads as its turn comes."""
+        """Return the message that a seat reads at the start of its turn."""
         raise NotImplementedError(f"{type(self).__name__} must override observe()")
 
     async def move(self, seat: str, text: str) -> None:
-        """Take what a seat said in its turn, and set `turn`: a bad move is the game's to judge."""
+        """Apply a seat's text as its move, and set `turn`. The game decides on a bad move."""
         raise NotImplementedError(f"{type(self).__name__} must override move()")
 
     async def reward(self, seat: str) -> float | None:
         """Return the reward of a seat.
 
-        Where `turn` is not None the game was cut off there: that seat had no turn left, or no room.
+        If `turn` is not None, the game was cut off because that seat had no turns or context left.
         """
         raise NotImplementedError(f"{type(self).__name__} must override reward()")
 
     async def metrics_of(self, seat: str) -> dict[str, float]:
-        """Return numbers of a seat that are only logged: `success`, whether it has won, and others.
+        """Return metrics of a seat that are only logged, such as `success` (1 if it has won).
 
-        `success` and the reward are logged by seat, too.
+        `success` and the reward are also logged by seat.
         """
         return {}
 
     async def script(self, seat: str) -> str:
-        """Return a move of the env's own player, from `self.rng`."""
+        """Return a move of the env's own player, using `self.rng`."""
         raise NotImplementedError(f"{type(self).__name__} must override script()")
 
     async def opening(self, seat: str) -> list[Message]:
-        """Return what a seat reads before its first move."""
+        """Return the messages that a seat reads before its first move."""
         said: Message = {"role": "user", "content": await self._do(self.observe, seat)}
         system = self.system_of(seat)
         return [{"role": "system", "content": system}, said] if system else [said]
 
     async def start(self) -> list[Message]:
-        """See Env. The others have moved where they come first."""
+        """See `Env`. Other seats that come first have moved."""
         await self._do(self.set_up)
         await self._others_move()
         return await self.opening(self.seat)
 
     async def reply(self, text: str) -> str | Done:
-        """See Env. The others have moved again."""
+        """See `Env`. The other seats have moved again."""
         if self.turn is not None:
             await self._do(self.move, self.seat, text)
         return await self._again()
 
     def tools(self) -> list[Tool]:
-        """Return those of `self.seat`."""
+        """Return the tools of `self.seat`."""
         return self.tools_of(self.seat)
 
     async def called(self, call: Callable[[], Any]) -> Any:
-        """Return what comes back to a call of `self.seat`. Calls are made one after another."""
+        """Return the result of a tool call by `self.seat`. Calls run one after another."""
         async with self._calls:
             if self.turn is None:
                 return Done()
@@ -166,9 +167,10 @@ class Game(Env):
     async def in_turn(
         self, call: Callable[[], Awaitable[Any]], again: Callable[[], Awaitable[str | Done]]
     ) -> Any:
-        """Return what comes back to a call of the seat whose turn it is.
+        """Return the result of a tool call by the seat whose turn it is.
 
-        Where that was its move, it is what the seat reads as its turn comes `again`, too.
+        If the call was its move, the result also has the text that `again` returns for its next
+        turn.
         """
         seat = self.turn
         try:
@@ -195,7 +197,7 @@ class Game(Env):
         return reward
 
     async def _again(self) -> str | Done:
-        """Let the others move; return what `self.seat` reads then."""
+        """Let the other seats move. Return the text that `self.seat` reads then."""
         await self._others_move()
         return Done() if self.turn is None else await self._do(self.observe, self.seat)
 

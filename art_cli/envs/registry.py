@@ -1,4 +1,4 @@
-"""Names in a config to classes."""
+"""Resolution of names in a config to env classes and other objects."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def env_names() -> dict[str, str]:
 
 
 def env_class(use: str) -> type[Env]:
-    """Return the env that `env.use` names.
+    """Return the env class that `env.use` names.
 
-    A registered name, `package.module:Class` or `path/to/file.py:Class`; the form of the text
-    says which, so there is never a second match. Raises UsageError with what was tried.
+    The name is a registered name, `package.module:Class` or `path/to/file.py:Class`. These forms
+    are distinct, so there is never a second match. Raises UsageError with the places tried.
     """
     names = env_names()
     target = names.get(use, use)
@@ -51,7 +51,7 @@ def env_class(use: str) -> type[Env]:
 
 
 def find(target: str) -> Any:
-    """Return what `package.module:name` or `path/to/file.py:name` names. Raises UsageError."""
+    """Return the object `package.module:name` or `path/to/file.py:name`. Raises UsageError."""
     where, colon, name = target.rpartition(":")
     if not colon:
         raise UsageError(f"{target!r}: expected package.module:name or path/to/file.py:name")
@@ -78,7 +78,7 @@ def _is_made_in(value: object, module: ModuleType) -> bool:
 
 def _from_package(name: str, use: str) -> ModuleType:
     if "" not in sys.path:
-        sys.path.insert(0, "")  # a module beside the config, as `python -m` would find it
+        sys.path.insert(0, "")  # find modules in the working folder, like `python -m`
     try:
         with _running(use, f"importing {name}", Path()):
             return importlib.import_module(name)
@@ -107,15 +107,15 @@ def _from_file(path: Path, use: str) -> ModuleType:
 
 @contextmanager
 def _running(use: str, what: str, owner: Path) -> Iterator[None]:
-    """Import a user's code: it may print, fail, leave or never end. Raise UsageError.
+    """Guard an import of the user's code, which may print, fail, exit or hang. Raises UsageError.
 
-    ModuleNotFoundError is left to who knows what was looked for.
+    ModuleNotFoundError passes through to the caller, which knows the name it looked for.
     """
     doing = f"{use!r}: {what}"
     try:
         with (
             last_resort(IMPORT_SECONDS, doing, owner, EXIT_USAGE),
-            redirect_stdout(sys.stderr),  # stdout is the command's: it may be JSON
+            redirect_stdout(sys.stderr),  # stdout is for the command's output, which may be JSON
         ):
             yield
     except ModuleNotFoundError:
@@ -126,15 +126,15 @@ def _running(use: str, what: str, owner: Path) -> Iterator[None]:
         raise UsageError(f"{doing} failed: {blame(e, owner)}") from e
 
 
-@lru_cache(maxsize=64)  # a config is resolved more than once, and its classes must be the same
+@lru_cache(maxsize=64)  # a config is resolved repeatedly, with equal classes
 def _run_file(path: Path, changed: int) -> ModuleType:
     if str(path.parent) not in sys.path:
-        sys.path.insert(0, str(path.parent))  # its imports work as in `python path/to/file.py`
+        sys.path.insert(0, str(path.parent))  # imports work as with `python path/to/file.py`
     name = f"art_env_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # before it runs: dataclasses and pickles look their module up
+    sys.modules[name] = module  # before it runs, for dataclasses and pickle
     try:
         spec.loader.exec_module(module)
     except BaseException:

@@ -55,7 +55,7 @@ def tool_result(env: Env, name: str, value: Any) -> str:
         raise wrong(env, method, f"tool {name}() returned {_said(value)}; {why}")
     try:
         text = str(value)
-    except ValueError as e:  # a number of more digits than Python writes
+    except ValueError as e:  # an integer with more digits than Python prints
         raise wrong(env, method, f"tool {name}() returned no readable text: {e}") from None
     return text_of(env, method, f"tool {name}()", text)
 
@@ -138,7 +138,7 @@ def _said(value: Any) -> str:
         return "None"
     try:
         text = short_repr(value)
-    except Exception:  # the user's class, or an int of more digits than Python writes
+    except Exception:  # the user's class, or an integer too long to print
         text = "a value that cannot be shown"
     return f"{text} ({type(value).__name__})"
 
@@ -155,7 +155,7 @@ def _hint(value: Any) -> str:
 
 
 def _unreadable(value: Any) -> str:
-    """Return the reason why a value cannot be shown to a model as text; "" if it can."""
+    """Return the reason why a value cannot be shown to a model as text, or "" if it can."""
     if inspect.isawaitable(value):
         return f"a tool returns text{_hint(value)}"
     if hasattr(value, "__next__") or hasattr(value, "__anext__"):

@@ -14,28 +14,28 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from art_cli.errors import UsageError
 
-MOST_NAMED = 12  # tools of a message
-SHOWN = 4000  # characters of what is wrong with a call's arguments
+MOST_NAMED = 12  # tools named in a message
+SHOWN = 4000  # characters of an error about a call's arguments
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class ToolError(Exception):
-    """Raised by a tool to refuse; its text is what the model sees."""
+    """Raised by a tool to refuse a call. The model reads its text."""
 
 
 class InvalidCallError(ToolError):
-    """Raised where a call cannot be made: there is no such tool, or the arguments do not fit it."""
+    """Raised for an invalid call: there is no such tool, or the arguments do not fit it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A tool of one episode, as `Env.tools()` gives it."""
+    """A tool of one episode, as returned by `Env.tools()`."""
 
     name: str
     description: str
     parameters: dict[str, Any]  # the JSON schema of its arguments, an object
-    writes: bool = False  # changes state, or may: nothing says that it only reads
+    writes: bool = False  # changes state, or may do so
 
     def schema(self) -> dict[str, Any]:
         """Return the tool as a chat template and an OpenAI client expect it."""
@@ -51,12 +51,12 @@ class Tool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
-    """A tool that is a method, as the core knows it."""
+    """A tool that is a method of an env."""
 
     name: str
     method: str  # of the env
     description: str
-    writes: bool  # changes state: a judge and a user's policy care
+    writes: bool  # changes state, which matters to judges and simulated users
     arguments: type[BaseModel]
 
     def schema(self) -> dict[str, Any]:
@@ -79,9 +79,9 @@ class ToolSpec:
         )
 
     def parse(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Validated arguments, ready to be passed as keywords.
+        """Return validated arguments, ready to be passed as keywords.
 
-        Raises InvalidCallError, with every mistake in words the model can act on.
+        Raises InvalidCallError, which describes every mistake for the model.
         """
         try:
             parsed = self.arguments.model_validate(arguments)
@@ -100,8 +100,8 @@ def tool(
     """Offer a method of an env to the model.
 
     The JSON schema is made from the type hints, the description from the docstring's first
-    paragraph, and those of the arguments from its `Args:` section. Unknown arguments are refused.
-    `name` is for a tool whose name is taken by a method of Env, as `reply` is.
+    paragraph, and the arguments' descriptions from its `Args:` section. Unknown arguments are
+    rejected. `name` is for a tool whose name is also a method of Env, such as `reply`.
     """
     if without is not None:
         raise TypeError("a decorator without its parentheses; write @art.tool()")
@@ -113,11 +113,11 @@ def tool(
     return mark
 
 
-@cache  # an episode asks for it, and pydantic takes a millisecond to make the models
+@cache  # called in each episode, and pydantic takes a millisecond
 def tools_of(env_class: type) -> dict[str, ToolSpec]:
     """Return the tools of an env class by name, in the order of definition, base classes first.
 
-    Raises UsageError where a tool would take the place of a method that is none, as `reply`.
+    Raises UsageError if a tool would override a method that is not a tool, such as `reply`.
     """
     found: dict[str, ToolSpec] = {}
     taken: set[str] = set()
@@ -153,7 +153,7 @@ def schemas_of(env_class: type) -> list[dict[str, Any]]:
 
 
 def named_tools(names: Sequence[str]) -> str:
-    """Return the names of some tools for a message: the first ones, and how many more there are."""
+    """Return some tool names for a message: the first ones, and the number of others."""
     more = len(names) - MOST_NAMED
     return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
@@ -169,7 +169,7 @@ def _spec(method_name: str, method: Callable[..., Any]) -> ToolSpec:
         field = (hints.get(parameter.name, str), ... if default is parameter.empty else default)
         fields[parameter.name] = field
     config = ConfigDict(extra="forbid", protected_namespaces=())
-    with warnings.catch_warnings():  # an argument may be called `schema`; only its value is read
+    with warnings.catch_warnings():  # an argument may be named `schema`, which is harmless
         warnings.filterwarnings("ignore", "Field name .* shadows", UserWarning)
         model = create_model(name, __config__=config, **fields)
     for argument, text in argument_docs.items():

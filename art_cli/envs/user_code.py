@@ -25,7 +25,7 @@ from art_cli.errors import ArtError, UsageError, blame
 
 
 def named(key: str, name: str, builtin: Mapping[str, Any]) -> Any:
-    """Return what a name means at this key of the config. Raises UsageError."""
+    """Return the object that a name at this config key stands for. Raises UsageError."""
     if name in builtin:
         return builtin[name]
     try:
@@ -124,7 +124,7 @@ def _takes(function: Callable[..., Any], words: Sequence[str], keywords: dict[st
 
 
 def place_of(function: Callable[..., Any]) -> str:
-    """Return `file:line` of a function, as far as that can be known."""
+    """Return `file:line` of a function, or its repr if unknown."""
     try:
         return f"{inspect.getsourcefile(function)}:{inspect.getsourcelines(function)[1]}"
     except (OSError, TypeError):
@@ -149,16 +149,16 @@ def blaming(
 
 
 def _is_from(error: BaseException, function: Callable[..., Any]) -> bool:
-    """Return whether an error was raised in a function, or in what it called."""
+    """Return whether an error was raised in a function, or in code that it called."""
     code = getattr(function, "__code__", None)
     return any(frame.f_code is code for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def is_plain(error: BaseException | None, function: Callable[..., Any]) -> bool:
-    """Return whether an error shows that a function is wrong, whatever it is given.
+    """Return whether an error shows that a function is wrong for any input.
 
-    It cannot be called so, uses a name or an attribute of our nouns that there is not, or divides
-    by what is often zero. Others may come from what was made up to try it on.
+    It has a wrong signature, uses a name or an attribute of our types that does not exist, or
+    divides by a value that is often zero. Other errors may come from the made-up input of a trial.
     """
     if isinstance(error, TypeError):
         return not _is_from(error, function)

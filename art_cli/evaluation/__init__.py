@@ -1,1 +1,1 @@
-"""Evaluation of policies: candidates, attempts, statistics, comparison, the page."""
+"""Evaluation of policies: candidates, attempts, statistics, comparison."""

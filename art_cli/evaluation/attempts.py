@@ -1,8 +1,8 @@
-"""Records of evaluated episodes: one line of a file for each.
+"""Files of evaluated episodes, with one line per episode.
 
-A file belongs to one candidate at one task, and its name is the hash of all that decides how it
-plays (identity.py). Lines are only ever added: a torn one (kill -9, full disk) is one that is not
-there, and what stands before a line FORGET does not count any more.
+A file belongs to one candidate at one task. Its name is the hash of everything that determines how
+the candidate plays (identity.py). Lines are only appended. An incomplete line (kill -9, full disk)
+is ignored, and so are all lines before a line FORGET.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from art_cli.terminal.text import masked
 from art_cli.types import Message, Scenario, Trajectory
 
 FORGET = {"forget": True}
-FIELDS: dict[Any, tuple[str, ...]] = {  # of an attempt, by what they must be
+FIELDS: dict[Any, tuple[str, ...]] = {  # fields of an attempt, by type
     str: ("scenario", "digest", "stop_reason", "judge_context"),
     int: ("trial", "num_turns", "num_tokens", "num_tool_results", "num_tool_errors", "truncated"),
     int | float: ("usd", "seconds"),
@@ -37,33 +37,33 @@ class Attempt:
     """One trial of one candidate at one scenario."""
 
     scenario: str  # its id
-    digest: str  # of the whole scenario: another one of the same id is not it
+    digest: str  # of the whole scenario, because ids may be reused
     trial: int
     tags: dict[str, str]  # the scenario's seat, level and kind
-    reward: float | None  # None: it failed, and is not kept; or only a judge can say
+    reward: float | None  # None: it failed and is not stored, or needs a judge
     metrics: dict[str, float]  # the env's own
     stop_reason: str
     truncated: bool
     num_turns: int
-    num_tokens: int  # that the candidate wrote
+    num_tokens: int  # written by the candidate
     num_tool_results: int
     num_tool_errors: int
-    usd: float  # the simulated user's included
+    usd: float  # US dollars, including a simulated user's
     seconds: float
     messages: list[Message]
-    judge_context: str  # what the env says has happened
+    judge_context: str  # the actual outcome according to the env
     error: str | None
 
     @property
     def place(self) -> tuple[str, int]:
-        """The episode it belongs to."""
+        """The episode that this attempt belongs to."""
         return self.digest, self.trial
 
     @classmethod
     def of(cls, t: Trajectory, trial: int) -> Attempt:
-        """Return a trajectory, without what only training needs, and without keys.
+        """Return the attempt of a trajectory, without training data and with keys masked.
 
-        They are masked here, so that a judge reads the same of an attempt that was stored.
+        Keys are masked here, so that a judge reads the same from a stored attempt.
         """
         return cls(
             scenario=mask_keys(t.scenario.id),
@@ -87,13 +87,13 @@ class Attempt:
 
 
 def digest_of(scenario: Scenario) -> str:
-    """Return what tells a scenario from all others."""
+    """Return a digest of the whole scenario."""
     content = json.dumps(asdict(scenario), sort_keys=True, default=str)
     return hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 def _wrong(row: dict[str, Any]) -> str | None:
-    """Return the field that cannot be computed with: a bit of it may have flipped."""
+    """Return the name of an invalid field, as from a flipped bit, or None."""
     if wrong := wrong_field(row, FIELDS):
         return wrong
     if not all(isinstance(v, bool) or is_number(v) for v in row["metrics"].values()):
@@ -110,10 +110,10 @@ class AttemptStore:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._torn = False
-        self.damaged: list[str] = []  # lines that `read` could not read, with their places
+        self.damaged: list[str] = []  # messages about lines that `read` could not parse
 
     def read(self) -> dict[tuple[str, int], Attempt]:
-        """Return all that were finished, by place."""
+        """Return all finished attempts, by `Attempt.place`."""
         names = {f.name for f in fields(Attempt)}
         found: dict[tuple[str, int], Attempt] = {}
         self._torn = ends_torn(self._file)
@@ -131,12 +131,12 @@ class AttemptStore:
         return found
 
     def add(self, attempt: Attempt, identity: Any) -> None:
-        """Keep one. A new file begins with what its name is the hash of. Raises ArtError."""
+        """Append an attempt. A new file starts with the identity in its name. Raises ArtError."""
         head = "" if self._file.exists() else masked(json_line({"identity": identity}))
         self._append(head + json_line(asdict(attempt)))
 
     def forget(self) -> None:
-        """Begin afresh. Raises ArtError."""
+        """Ignore all earlier attempts from now on. Raises ArtError."""
         if self._file.exists():
             self._append(json_line(FORGET))
 
@@ -148,5 +148,5 @@ class AttemptStore:
             ) as file:
                 file.write("\n" * self._torn + lines)
         except OSError as e:
-            raise ArtError(f"cannot write {self._file}: {e.strerror}. What it holds is good") from e
+            raise ArtError(f"cannot write {self._file}: {e.strerror}. Its content is valid") from e
         self._torn = False

@@ -28,24 +28,24 @@ EXAMPLE = '"openai/NAME,api_base=http://127.0.0.1:8000/v1,prices.input=0,prices.
 class Candidate:
     """One column of the comparison."""
 
-    name: str  # as the user wrote it, a model without its settings
+    name: str  # as the user wrote it; for a model, without its settings
     source: Source
     step: int | None = None  # of a checkpoint
-    llm: LLMConfig | None = None  # where it is a model that is asked
+    llm: LLMConfig | None = None  # for a model behind an API
 
     @property
     def is_weights(self) -> bool:
-        """True if it is a policy that is loaded."""
+        """True if the candidate is a policy with weights to load."""
         return self.source not in ("llm", "random")
 
 
 def default_names(
     run: RunDir | None, is_run: bool, checkpoints: list[str], named: list[str]
 ) -> list[str]:
-    """Return all that is compared, in order.
+    """Return the names of all candidates, in order.
 
-    `named` alone for a config; a run brings its untrained policy and its best checkpoint (or
-    `checkpoints`) along, unless policies of its own are among the named.
+    For a config, these are the `named`. A run adds its untrained policy and its best checkpoint (or
+    `checkpoints`), unless its own policies are among the named.
     """
     own = ["untrained", *(checkpoints or ["best"])] if run else ["untrained"]
     if checkpoints and not run:
@@ -58,9 +58,9 @@ def default_names(
 
 
 def find_candidates(names: list[str], cfg: Experiment, run: RunDir | None) -> list[Candidate]:
-    """Return the candidates that names stand for, each once.
+    """Return the candidates for these names, without duplicates.
 
-    Raises UsageError, with what there is.
+    Raises UsageError, which lists the possible names.
     """
     found = [_candidate(name, cfg, run) for name in dict.fromkeys(names)]
     twice = {c.name for c in found if [d.name for d in found].count(c.name) > 1}
@@ -71,7 +71,7 @@ def find_candidates(names: list[str], cfg: Experiment, run: RunDir | None) -> li
 
 
 def baseline_of(candidates: list[Candidate], name: str | None) -> str:
-    """Return the name of the one that all are compared with: by default the first.
+    """Return the name of the candidate to compare with, by default the first.
 
     Raises UsageError.
     """
@@ -109,9 +109,10 @@ def _candidate(name: str, cfg: Experiment, run: RunDir | None) -> Candidate:
 
 
 def parse_llm(text: str, option: str = "--candidate") -> LLMConfig:
-    """`openai/NAME,api_base=http://...,params.temperature=0`. Raises UsageError with each mistake.
+    """Parse a model with settings, such as `openai/NAME,api_base=http://...,params.temperature=0`.
 
-    The keys are those of a judge or another model in a config (LLMConfig), dotted where nested.
+    The keys are those of LLMConfig, the config of a judge or another model, dotted if nested.
+    Raises UsageError with all mistakes.
     """
     model, *settings = SEPARATOR.split(text)
     data: dict[str, Any] = {"model": model}
@@ -122,7 +123,7 @@ def parse_llm(text: str, option: str = "--candidate") -> LLMConfig:
         for part in path:
             inner = inner.setdefault(part, {})
             if not isinstance(inner, dict):
-                raise UsageError(f"{option} {model}: {key} is inside of {part}, which is a value")
+                raise UsageError(f"{option} {model}: {key} is inside {part}, which is a value")
         try:
             inner[last] = read_yaml(value)
         except ValueError:

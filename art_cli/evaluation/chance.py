@@ -1,7 +1,7 @@
-"""The candidate `random`: what chance earns at a task.
+"""The candidate `random`: the reward of random play.
 
-It says turns of the demonstrations, drawn at random, whatever the episode. So it knows how one
-speaks in the env, and nothing of the task; who is hardly better has learned as much.
+It says turns of the demonstrations, drawn at random, in any episode. It thus has the format of the
+env's turns, but no knowledge of the task. A policy that is hardly better has learned only that.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ NUM_DEMONSTRATIONS = 256
 
 @dataclass(frozen=True, slots=True)
 class RandomAgents:
-    """Implement AgentFactory: the same turns in each episode, drawn anew."""
+    """Agents that say random demonstrated turns; implements `AgentFactory`."""
 
     turns: list[str]
 
     def open(self, seed: int) -> RandomTurns:
-        """See AgentFactory."""
+        """See `AgentFactory`."""
         return RandomTurns(seed, self.turns)
 
 
 def random_agents(cfg: Experiment, env_class: type[Env], settings: Any) -> RandomAgents:
-    """Return players with the turns that the policy warms up on, or else those that the env has.
+    """Return agents with the turns of the SFT demonstrations, or else of the env's own.
 
-    Raises UsageError where there are none.
+    Raises UsageError if there are none.
     """
     if cfg.agent.use != "builtin":
         raise UsageError(

@@ -1,4 +1,4 @@
-"""A comparison of candidates: a column of estimates for each, differences, and kinds of task."""
+"""Comparison of candidates: estimates, differences to the baseline, and results by tag."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from art_cli.evaluation.play import EvalTask, Record
 from art_cli.evaluation.statistics import Estimate, difference, mean, pass_hat
 from art_cli.types import TAGS
 
-PASS = "pass^"  # what the names of shares of passed scenarios begin with
-SUCCESS = "success"  # the env metric that says whether an attempt passed
+PASS = "pass^"  # prefix of metrics for the share of passed scenarios
+SUCCESS = "success"  # the env's metric for whether an attempt passed
 Values = dict[str, dict[str, float]]  # metric -> scenario -> mean over its trials
-WAITED = "seconds"  # an episode waits for those beside it: says how many they were, too
-ZERO = Estimate(0.0, 0.0, 0.0)  # of what does not occur
+WAITED = "seconds"  # depends on concurrency too, since episodes wait for each other
+ZERO = Estimate(0.0, 0.0, 0.0)  # for metrics that never occur
 Passed = Callable[[Attempt], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One candidate's results. Means are over scenarios, of means over their trials."""
+    """One candidate's results. Means are over scenarios, after averaging each scenario's trials."""
 
     candidate: Candidate
     metrics: dict[str, Estimate]
-    gaps: dict[str, Estimate]  # to the baseline, on the same scenarios; none for itself
+    gaps: dict[str, Estimate]  # to the baseline, on the same scenarios; {} for itself
     by: dict[str, dict[str, dict[str, Estimate]]]  # tag -> its value -> pass^1 and reward
     attempts: list[Attempt]
     failed: list[Attempt]
@@ -35,17 +35,17 @@ class Column:
 
     @property
     def num_scenarios(self) -> int:
-        """Number of scenarios with at least one finished attempt."""
+        """The number of scenarios with at least one finished attempt."""
         return len({a.digest for a in self.attempts})
 
     @property
     def errors(self) -> list[str]:
-        """The errors of the attempts that failed, each once, in one line."""
+        """The distinct errors of failed attempts, one line each."""
         return sorted({_line(a) for a in self.failed})
 
     @property
     def usd(self) -> float:
-        """The cost of the finished attempts, those of an earlier evaluation included."""
+        """The cost of the finished attempts in US dollars, including earlier evaluations."""
         return sum(a.usd for a in self.attempts)
 
 
@@ -56,16 +56,16 @@ class Comparison:
     split: str
     trials: int
     baseline: str
-    success: str  # in words: what counts as passed
-    is_by_metric: bool  # the env's own metric says so
+    success: str  # description of what counts as passed
+    is_by_metric: bool  # passing is decided by the env's own metric
     passed: Passed
     columns: list[Column]
 
     @property
     def metrics(self) -> list[str]:
-        """The tables to show, the most important first."""
+        """The metrics to show, the most important first."""
         found = {n: None for c in self.columns for n, e in c.metrics.items() if e != ZERO}
-        hidden = {SUCCESS} if self.is_by_metric else set()  # it is pass^1
+        hidden = {SUCCESS} if self.is_by_metric else set()  # equal to pass^1
         first = [*(f"{PASS}{k}" for k in range(1, self.trials + 1)), "reward"]
         return [*first, *(n for n in found if n not in hidden.union(first))]
 
@@ -76,7 +76,7 @@ class Comparison:
         return [tag for tag in TAGS if len(found[tag]) > 1]
 
     def rows(self) -> dict[str, Any]:
-        """As JSON: one object a candidate."""
+        """Return the results as JSON values, by candidate."""
         return {c.candidate.name: self._row(c) for c in self.columns}
 
     def _row(self, c: Column) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class Comparison:
 
 
 def is_sure(name: str, gap: Estimate) -> bool:
-    """Return whether a difference in a metric is one of the candidates, and not of chance."""
+    """Return whether a difference in a metric is significant."""
     return gap.excludes_zero and name != WAITED
 
 
@@ -109,10 +109,10 @@ def compare(
     baseline: str,
     threshold: float | None,
 ) -> Comparison:
-    """Return all candidates side by side.
+    """Compare all candidates.
 
-    An attempt passed where the env's metric `success` is 1, or, without that metric or with a
-    `threshold`, where its reward is at least that (1 by default).
+    An attempt passed if the env's metric `success` is 1. Without that metric, or with a
+    `threshold`, it passed if its reward is at least the threshold (1 by default).
     """
     played = {r.candidate.name: r.in_order(task) for r in records}
     everything = [a for attempts in played.values() for a in attempts]
@@ -161,7 +161,7 @@ def _values(attempts: list[Attempt], passed: Passed) -> Values:
 
 
 def _numbers(trials: list[Attempt]) -> dict[str, list[float]]:
-    """All that is measured of the trials of a scenario; an env's own metric of a name wins."""
+    """Return all measurements of a scenario's trials. An env's own metric overrides one of ours."""
     found: dict[str, list[float]] = {"reward": [a.reward for a in trials if a.reward is not None]}
     for a in trials:
         for name, value in a.metrics.items():

@@ -1,4 +1,4 @@
-"""Validation of the policy during training, on scenarios that it never saw: cheap, and often."""
+"""Validation during training, on scenarios that are never trained on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from art_cli.types import Split, Trajectory, TrajectoryGroup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """Means over the episodes that have a reward."""
+    """The result of a validation. Means are over episodes with a reward."""
 
     split: Split
     step: int
@@ -28,16 +28,16 @@ class Evaluation:
     failed: int
     reward: float
     ci: float  # half the width of the reward's 95% confidence interval
-    metrics: dict[str, float]  # the env's own, turns and tokens; success among them
+    metrics: dict[str, float]  # the env's own metrics (such as success), turns and tokens
     groups: list[TrajectoryGroup]
 
     def log_row(self) -> dict[str, float]:
-        """As a line of metrics.jsonl."""
+        """Return the values for a line of metrics.jsonl."""
         row = {"training_step": self.step, "val/reward": self.reward, "val/reward_ci": self.ci}
         return row | {f"val/{k}": v for k, v in self.metrics.items()}
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows."""
+        """Return the HTML that a notebook shows."""
         from art_cli.view.episode_html import of_evaluation
 
         numbers = {"reward": f"{self.reward:.3f} ± {self.ci:.3f}"}
@@ -48,12 +48,12 @@ class Evaluation:
 
 
 class _AgainstUntrained:
-    """Sets the reward of an episode that has none: 1 for a win, 0.5 for a tie, 0 for a loss."""
+    """Sets missing rewards by comparison with the untrained policy: win 1, tie 0.5, loss 0."""
 
     def __init__(self, model: TrainableModel, judge: Judge) -> None:
         self._model = model
         self._judge = judge
-        self._rows: dict[str, dict[str, Any]] | None = None  # of the untrained policy, by scenario
+        self._rows: dict[str, dict[str, Any]] | None = None  # untrained, by scenario id
 
     async def __call__(self, group: TrajectoryGroup) -> None:
         [now] = group.trajectories
@@ -61,7 +61,7 @@ class _AgainstUntrained:
             return
         before = self._before(now)
         parts = now.reward_parts
-        if before is None:  # it is the untrained policy
+        if before is None:  # this is the untrained policy
             parts.win = 0.5
         else:
             try:
@@ -75,7 +75,7 @@ class _AgainstUntrained:
         set_reward(now, None)
 
     def _before(self, now: Trajectory) -> Transcript | None:
-        """The untrained policy's episode of the scenario; None at step 0, or where it has none."""
+        """Return the untrained policy's episode of the scenario, or None at step 0 or if lost."""
         run, split = self._model.parts.run, now.scenario.split
         if self._model.step == 0 or not run.trajectory_file(0, split).exists():
             return None
@@ -92,11 +92,11 @@ async def evaluate(
     episodes: int = 64,
     report: Report = silent,
 ) -> Evaluation:
-    """One episode of each of the first `episodes` scenarios of a split (fewer if it has fewer).
+    """Play one episode of each of the first `episodes` scenarios of a split.
 
-    Where the env has no score of its own, the reward is the share of episodes that a judge finds
-    better than the untrained policy's of the same scenario: judged scores mean nothing across
-    groups, but who wins a pair does. Raises EngineError, EnvError, JudgeError, BudgetError.
+    If the env has no score of its own, the reward is the share of episodes that a judge prefers to
+    the untrained policy's episode of the same scenario. Judged scores are not comparable across
+    groups, but wins are. Raises EngineError, EnvError, JudgeError, BudgetError.
     """
     scenarios = scenarios_of(model, split)[:episodes]
     against = _AgainstUntrained(model, model.parts.scorer.judge) if model.parts.scorer else None

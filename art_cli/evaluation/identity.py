@@ -1,8 +1,8 @@
-"""The identity of a candidate: everything that decides how it plays. A change of it evaluates anew;
-everything else is reused.
+"""The identity of a candidate: everything that determines how it plays.
 
-The env's code counts with all that it imports from its own package or folder; art's own does not,
-but for VERSION, which is raised where the turn loop changes what episodes are like.
+A candidate is evaluated again if its identity changes; otherwise known results are reused. The
+env's code counts, with all that it imports from its own package or folder. art's own code does not;
+instead, VERSION is raised when a change of the turn loop affects episodes.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from art_cli.runs.opponents import saved_opponent
 from art_cli.system.files import open_file
 
 VERSION = 1
-LARGEST_FILE = 1_000_000  # bytes, of a program's own; what is larger is no code
+LARGEST_FILE = 1_000_000  # bytes; larger files of a program are not code
 WEIGHTS = ("*.safetensors", "config.json", "adapter_config.json", "chat_template.jinja")
 
 
 def task_identity(env_class: type[Env], settings: Any) -> Any:
-    """Return the env, its settings and its code, as JSON.
+    """Return the identity of the env with its settings and code, as JSON.
 
-    Models that it asks count as they answer.
+    A model that it calls counts by everything that determines its answers.
     """
     values = {f.name: getattr(settings, f.name) for f in fields(settings)}
     known = {
@@ -46,9 +46,9 @@ def task_identity(env_class: type[Env], settings: Any) -> Any:
 
 
 def policy_identity(cfg: Experiment, run: RunDir | None, source: str, step: int | None) -> Any:
-    """Return a policy and how it is sampled.
+    """Return the identity of a policy and its sampling.
 
-    Without a run: how it is made, which comes to the same.
+    Without a run, this is how the policy is created, which determines it as well.
     """
     how = asdict(cfg)
     played = [how["seed"], how["sampling"], how["agent"], agent_digest(cfg.agent)]
@@ -62,9 +62,9 @@ def policy_identity(cfg: Experiment, run: RunDir | None, source: str, step: int 
 
 
 def opponent_identity(cfg: Experiment, run: RunDir | None) -> list[Any]:
-    """Return who plays against the candidates of a game: nothing where it is the env's script.
+    """Return the identity of the opponent in a game, or [] for the env's script.
 
-    Raises UsageError and CheckpointError where it is a checkpoint that is not there or not whole.
+    Raises UsageError and CheckpointError for a checkpoint that is missing or incomplete.
     """
     who = cfg.env.opponents.eval if cfg.env.opponents else "script"
     if who == "script":
@@ -78,7 +78,7 @@ def opponent_identity(cfg: Experiment, run: RunDir | None) -> list[Any]:
 
 
 def weights_identity(cfg: Experiment) -> list[Any]:
-    """Return how held-out rewards are combined: nothing where they are the env's score."""
+    """Return the combination of held-out rewards, or [] if they are the env's score."""
     reward, found = cfg.reward, []
     if reward and reward.invalid_action_cost:
         found.append(["price", reward.invalid_action_cost, reward.max_invalid_cost])
@@ -88,20 +88,20 @@ def weights_identity(cfg: Experiment) -> list[Any]:
 
 
 def llm_identity(llm: LLMConfig, agent: AgentConfig) -> Any:
-    """Return a model that is asked, and who plays with it where that is not our own loop."""
+    """Return the identity of a model behind an API, with its agent if that is not built in."""
     if agent.use == "builtin":
         return identity_of(llm)
     return [identity_of(llm), asdict(agent), agent_digest(agent)]
 
 
 def key_of(identity: Any) -> str:
-    """Return the hash of an identity: a file's name."""
+    """Return the hash of an identity, for a file name."""
     text = json.dumps(identity, sort_keys=True, default=str)
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 def folder_digest(folder: Path) -> str:
-    """Return a digest of the weights in a folder. Raise CheckpointError for a damaged one."""
+    """Return a digest of the weights in a folder. Raises CheckpointError for a damaged one."""
     total = hashlib.sha256()
     try:
         for file in sorted(p for pattern in WEIGHTS for p in folder.glob(pattern)):
@@ -119,7 +119,7 @@ def agent_digest(agent: AgentConfig) -> str | None:
     code = agent.use if ":" in agent.use else agent.function or ""  # FILE.py:NAME, or none
     words = [*(agent.command or ()), code.rpartition(":")[0]]
     if agent.command and Path(agent.command[0]).is_absolute():
-        words.pop(0)  # /usr/bin/node is not what someone is working on
+        words.pop(0)  # an interpreter such as /usr/bin/node
     named = [Path(word) for word in words if word and os.path.isfile(word)]
     if code and not named:
         with suppress(ImportError, ValueError):

@@ -1,8 +1,8 @@
-"""Rewards where the env has no score of its own: who wins a pair, in the eyes of a judge.
+"""Rewards by pairwise comparison, for an env without a score of its own.
 
-Judged scores mean nothing across scenarios, but which of two is the better does: each attempt is
-put beside the baseline's at the same scenario and trial, and gets 1 for a win, 0.5 for a tie, 0 for
-a loss. The judge keeps its answers on disk, so asking again costs nothing.
+Judged scores are not comparable across scenarios, but wins are. A judge compares each attempt with
+the baseline's at the same scenario and trial: 1 for a win, 0.5 for a tie, 0 for a loss. The judge
+caches its answers, so repeating the comparison costs nothing.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from art_cli.system.progress import Report
 
 
 def unscored(records: list[Record]) -> bool:
-    """Return whether an attempt waits for a judge."""
+    """Return whether an attempt still needs a judge."""
     return any(a.reward is None for r in records for a in r.attempts)
 
 
 async def judge_pairs(
     records: list[Record], baseline: str, judge: Judge | None, tools: list[Any], report: Report
 ) -> None:
-    """Give the attempts that have none their rewards; one that the judge fails at has failed.
+    """Set missing rewards. An attempt on which the judge fails counts as failed.
 
-    Raises EnvError where there is no judge, BudgetError.
+    Raises EnvError if there is no judge, BudgetError.
     """
     if judge is None:
         raise EnvError(why_none([None]))

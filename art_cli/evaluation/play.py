@@ -1,4 +1,4 @@
-"""The episodes of one candidate: those that are known, and those that have to be played."""
+"""The known and the missing episodes of one candidate, and playing the missing ones."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ class EvalTask:
     scenarios: list[Scenario]
     trials: int
     seed: int
-    concurrency: int | None = None  # episodes of the env that may be open at once
-    weights: RewardConfig | None = None  # of the parts of a reward
+    concurrency: int | None = None  # maximum number of open episodes
+    weights: RewardConfig | None = None  # weights of the parts of a reward
 
 
 @dataclass(slots=True, kw_only=True)
 class Record:
-    """All that is known of how one candidate does."""
+    """All known results of one candidate."""
 
     candidate: Candidate
     store: AttemptStore
     identity: Any
     attempts: list[Attempt] = field(default_factory=list)  # finished ones
-    failed: list[Attempt] = field(default_factory=list)  # infrastructure's fault, in this process
-    num_known: int = 0  # of the attempts, from an evaluation before this one
+    failed: list[Attempt] = field(default_factory=list)  # not the candidate's fault; not stored
+    num_known: int = 0  # number of attempts from earlier evaluations
 
     @classmethod
     def open(
         cls, who: Candidate, task: EvalTask, store: AttemptStore, identity: Any, *, fresh: bool
     ) -> Record:
-        """Return the attempts of an earlier evaluation; a `fresh` one forgets them."""
+        """Return the attempts of earlier evaluations, or forget them if `fresh`."""
         if fresh:
             store.forget()
         found = store.read()
@@ -57,12 +57,12 @@ class Record:
         )
 
     def in_order(self, task: EvalTask) -> list[Attempt]:
-        """Return the attempts, scenario by scenario: not as they happened to end."""
+        """Return the attempts in the order of scenarios and trials, not as they ended."""
         order = {digest_of(s): n for n, s in enumerate(task.scenarios)}
         return sorted(self.attempts, key=lambda a: (order[a.digest], a.trial))
 
     def missing(self, task: EvalTask) -> list[tuple[Scenario, int]]:
-        """Return the episodes to play, trial by trial: what is there after a stop compares well."""
+        """Return the episodes to play, trial by trial, so partial results cover all scenarios."""
         done = {a.place for a in self.attempts}
         return [
             (s, trial)
@@ -82,10 +82,10 @@ async def play_missing(
     in_waves: int | None = None,
     report: Report,
 ) -> None:
-    """Play the missing episodes; each is kept as soon as it is finished.
+    """Play the missing episodes, and store each as it finishes.
 
-    At most `at_once` episodes go on together. With `in_waves` of so many, those of a wave are not
-    begun before all of the last have ended. Raises EngineError, BudgetError, ArtError (full disk).
+    At most `at_once` episodes run at the same time. With `in_waves`, waves of that many episodes
+    run one after another. Raises EngineError, BudgetError, ArtError (full disk).
     """
     missing = record.missing(task)
     began, done = time.monotonic(), 0

@@ -1,4 +1,4 @@
-"""The candidates that are weights: a run's policies, and the base that it began with."""
+"""Candidates with weights: a run's policies, and the base that it started with."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from art_cli.training.model import TrainableModel
 
 
 class RunPolicies:
-    """Implements Policies with one model at a time, taken from candidate to candidate."""
+    """Policies with one loaded model at a time, reused for candidates; implements `Policies`."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class RunPolicies:
         services: RunServices | None,
         report: Report,
     ) -> None:
-        """Without `services`, those of the model are opened with it."""
+        """Without `services`, the model's own are opened with it."""
         self._loaded = loaded
         self._run = run
         self._services = services
@@ -39,9 +39,10 @@ class RunPolicies:
         self._holds = ""
 
     async def at(self, candidate: Candidate) -> tuple[AgentFactory, Services]:
-        """The model with a candidate's weights: who plays with it, and the models that envs ask.
+        """Return the agents with a candidate's weights, and the models that envs call.
 
-        What it gave before has then ended. Raises UsageError, PreflightError, EngineError.
+        The previous candidate's agents become invalid. Raises UsageError, PreflightError,
+        EngineError.
         """
         is_base = candidate.source == "base"
         is_other = is_base != (self._holds == "base")
@@ -55,14 +56,14 @@ class RunPolicies:
         return self._model.parts.eval_agents, self._model.parts.services
 
     async def close(self) -> None:
-        """Let go of the model."""
+        """Release the model."""
         self._model = None
         await self._open.aclose()
 
     async def _load(self, is_base: bool) -> TrainableModel:
         await self.close()
         model = player(self._loaded)
-        if opponents := model.experiment.env.opponents:  # nothing is trained
+        if opponents := model.experiment.env.opponents:  # no training here
             opponents = dataclasses.replace(opponents, train=opponents.eval)
             env = dataclasses.replace(model.experiment.env, opponents=opponents)
             model.experiment = dataclasses.replace(model.experiment, env=env)
@@ -72,7 +73,7 @@ class RunPolicies:
         if self._run and not is_base:
             local = LocalBackend.of_run(self._run, **with_these)
             await model.open(await self._open.enter_async_context(local))
-        else:  # made, SFT included, in a folder that is thrown away
+        else:  # created, SFT included, in a temporary folder
             folder = self._open.enter_context(tempfile.TemporaryDirectory())
             local = LocalBackend(folder, **with_these)
             await model.register(await self._open.enter_async_context(local))
@@ -80,10 +81,10 @@ class RunPolicies:
 
 
 def player(loaded: LoadedExperiment) -> TrainableModel:
-    """Return the model of a config without its judge, on this machine: it only plays."""
+    """Return the model of a config without its judge, on this machine, to play only."""
     engine = on_one_machine(loaded.experiment.engine)
     reward = loaded.experiment.reward
-    if reward:  # without the judge's part
+    if reward:  # remove the judge's part
         reward = dataclasses.replace(reward, judge=0.0, gate=None)
     experiment = dataclasses.replace(loaded.experiment, judge=None, reward=reward, engine=engine)
     return TrainableModel.of(experiment, loaded.env_settings, loaded.to_yaml())

@@ -1,7 +1,4 @@
-"""Stored trajectories before a judge, once more or for the first time: nothing is rolled out again.
-
-What `art judge audit` and `art judge rescore` are made of.
-"""
+"""Judging of stored trajectories, for `art judge audit` and `art judge rescore`. No rollouts."""
 
 from __future__ import annotations
 
@@ -34,22 +31,22 @@ from art_cli.training.gather import gather_trajectory_groups, scenarios_of
 from art_cli.training.model import TrainableModel
 
 NEEDED = ("step", "group", "scenario_id", "messages", "judge_context", "reward", "metrics")
-Rows = list[dict[str, Any]]  # of one group, as RunDir.read_trajectories gives them
+Rows = list[dict[str, Any]]  # of one group, as returned by RunDir.read_trajectories
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredGroup:
-    """One group as it was stored: what can be judged of it."""
+    """A stored group, with the parts that a judge needs."""
 
     step: int
     scenario_id: str
     transcripts: list[Transcript]
     env_rewards: list[float | None]
-    rewards: list[float | None]  # that were trained on
+    rewards: list[float | None]  # the rewards used for training
 
     @classmethod
     def of(cls, rows: Rows, tools: list[Any]) -> StoredGroup:
-        """Make a group of the rows whose trajectories did not fail."""
+        """Return a group of the rows whose trajectories did not fail."""
         played = [r for r in rows if can_be_judged(r)]
         return cls(
             step=rows[0]["step"],
@@ -60,7 +57,7 @@ class StoredGroup:
         )
 
     def judged(self, verdict: Verdict) -> JudgedGroup:
-        """Return the group with what a judge said of it, for an audit."""
+        """Return the group with a judge's votes, for an audit."""
         return JudgedGroup(
             votes=verdict.votes,
             orders=verdict.orders,
@@ -71,26 +68,26 @@ class StoredGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejudged:
-    """The outcome of judging some groups."""
+    """The result of judging stored groups."""
 
     judge: str
-    groups: list[tuple[StoredGroup, Verdict]]  # without those that the judge failed at
-    errors: list[str]  # of those
+    groups: list[tuple[StoredGroup, Verdict]]  # without groups on which the judge failed
+    errors: list[str]  # of the failed groups
     usd: float
     seconds: float
 
     @property
     def num_groups(self) -> int:
-        """All that the judge was asked about."""
+        """The number of judged groups, including failures."""
         return len(self.groups) + len(self.errors)
 
 
 async def stored_groups(
     run: RunDir, loaded: LoadedExperiment, steps: list[int]
 ) -> list[StoredGroup]:
-    """Return the train groups of these steps that have two trajectories to compare.
+    """Return the train groups of these steps with at least two trajectories to compare.
 
-    Raises UsageError where there is none.
+    Raises UsageError if there is none.
     """
     tools = await offered_tools(env_of(loaded.experiment.env), loaded.env_settings)
     read = {step: run.read_trajectories(step, "train") for step in steps}
@@ -106,7 +103,7 @@ async def stored_groups(
 
 
 async def some_groups(run: RunDir, loaded: LoadedExperiment, num: int) -> list[StoredGroup]:
-    """At most `num` groups, evenly from the first step to the last. Raises UsageError."""
+    """Return at most `num` groups, evenly spaced over the steps. Raises UsageError."""
     steps = run.trajectory_steps("train")
     if not steps:
         raise UsageError(f"{run.root} has no train trajectories yet; audit its config instead")
@@ -118,7 +115,7 @@ async def some_groups(run: RunDir, loaded: LoadedExperiment, num: int) -> list[S
 async def untrained_groups(
     loaded: LoadedExperiment, num: int, report: Report = silent
 ) -> list[StoredGroup]:
-    """Groups of the policy that the config starts from; its run is thrown away."""
+    """Roll out groups with the config's initial policy, in a temporary run directory."""
     model = player(loaded)
     with tempfile.TemporaryDirectory() as folder:
         async with LocalBackend(folder, report=report) as backend:
@@ -136,9 +133,9 @@ async def untrained_groups(
 async def open_judge(
     cfg: JudgeConfig, loaded: LoadedExperiment, run: RunDir | None, report: Report = silent
 ) -> AsyncIterator[Judge]:
-    """The judge, ready. `model: reference` is the base of the run.
+    """Yield the judge, ready to be called. `model: reference` is the base of the run.
 
-    Raises PreflightError; UsageError where a base is needed and there is no run.
+    Raises PreflightError. Raises UsageError if a base is needed and there is no run.
     """
     async with contextlib.AsyncExitStack() as stack:
         if cfg.model != REFERENCE:
@@ -160,7 +157,7 @@ async def open_judge(
 async def rejudge(
     name: str, judge: Judge, groups: list[StoredGroup], report: Report = silent
 ) -> Rejudged:
-    """Return all groups, side by side; a group that the judge fails at is left out.
+    """Judge all groups concurrently. A group on which the judge fails is left out.
 
     Raises BudgetError.
     """

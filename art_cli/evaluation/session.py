@@ -1,4 +1,4 @@
-"""One evaluation: candidates at a task, what is known of each, and what has to be played."""
+"""An evaluation session: candidates at one task, known results, and episodes still to play."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ from art_cli.system.progress import Report
 from art_cli.terminal.text import say
 from art_cli.types import Split
 
-WAVE = 32  # episodes of a policy, where its users' money may run out: what is begun may be lost
+WAVE = 32  # episodes started at once if the budget may run out, since unfinished ones are lost
 START = Candidate(name="untrained", source="start")
-# A model is loaded once for the first two.
+# One loaded model serves the first two in a row.
 PLAYING_ORDER = ("start", "checkpoint", "base", "llm", "random")
 
 
 class Policies(Protocol):
-    """Policies of candidates that are weights; loaded only when one of them has to play."""
+    """Policies of the candidates with weights, loaded only if one must play."""
 
     async def at(self, candidate: Candidate) -> tuple[AgentFactory, Services]:
-        """The players of a candidate, and the models that the env asks."""
+        """Return the agents of a candidate, and the models that the env calls."""
         ...
 
     async def close(self) -> None:
-        """Let go of them."""
+        """Release the loaded models."""
         ...
 
 
@@ -67,12 +67,12 @@ OpenPolicies = Callable[[RunServices | None], Policies]
 
 @dataclass(slots=True, kw_only=True)
 class EvalSession:
-    """Candidates at one task, with the episodes that are known of each."""
+    """Candidates at one task, with their known episodes."""
 
     task: EvalTask
     experiment: Experiment
-    records: list[Record]  # one a candidate
-    random: RandomAgents | None = None  # where it is among them
+    records: list[Record]  # one per candidate
+    random: RandomAgents | None = None  # if it is a candidate
 
     @classmethod
     def open(
@@ -86,9 +86,9 @@ class EvalSession:
         trials: int,
         fresh: bool,
     ) -> EvalSession:
-        """Start with what earlier evaluations in this folder have found out, unless `fresh`.
+        """Start with the results of earlier evaluations in this folder, unless `fresh`.
 
-        Raises UsageError where the env has no such scenarios.
+        Raises UsageError if the env has no such scenarios.
         """
         cfg, settings = loaded.experiment, loaded.env_settings
         env = env_of(cfg.env)
@@ -130,23 +130,21 @@ class EvalSession:
 
     @property
     def num_finished(self) -> int:
-        """Episodes that are known."""
+        """The number of known episodes."""
         return sum(len(r.attempts) for r in self.records)
 
     @property
     def num_episodes(self) -> int:
-        """All that there are."""
+        """The number of all episodes of the evaluation."""
         return len(self.records) * self.task.trials * len(self.task.scenarios)
 
     async def play(
         self, open_policies: OpenPolicies, max_usd: float | None, report: Report
     ) -> float | None:
-        """Play what is missing, and return what is left of the money.
+        """Play the missing episodes, storing each as it finishes. Return the remaining budget.
 
-        Each finished episode is kept at once.
-
-        Raises PreflightError (no key, no answer, a price that is not known), BudgetError,
-        EngineError, UsageError (the env does not work).
+        Raises PreflightError (no key, no answer, an unknown price), BudgetError, EngineError,
+        UsageError (the env does not work).
         """
         todo = [r for r in self.records if r.missing(self.task)]
         if not todo:
@@ -163,13 +161,13 @@ class EvalSession:
                 stack.push_async_callback(shared.close)
             llms: dict[str, RemoteLLM] = {}
             for c in [r.candidate for r in todo]:
-                if c.llm:  # before anything is played: a key that is missing is told at once
+                if c.llm:  # before any episode, to report a missing key at once
                     report(f"asking {c.name}")
                     llms[c.name] = await open_remote(c.llm, budget, tools)
                     stack.push_async_callback(llms[c.name].close)
 
             @cache
-            def policies() -> Policies:  # opened when first needed: that loads a model
+            def policies() -> Policies:  # opened on first use, because this loads a model
                 opened = open_policies(shared)
                 stack.push_async_callback(opened.close)
                 return opened
@@ -206,9 +204,10 @@ class EvalSession:
         services: Services,
         budget: Budget,
     ) -> tuple[AgentFactory, dict[str, Any]]:
-        """Return who plays with a model: the config's own agent, where it has one.
+        """Return agents that play with a model, and keyword arguments that limit their concurrency.
 
-        `given` plays with the policy. And how many episodes of it go on together.
+        The config's own agent is used if there is one. `given` are the agents that play with the
+        policy.
         """
         cfg, tools = self.experiment.agent, schemas_of(self.task.env_class)
         if cfg.use == "builtin":
@@ -247,16 +246,16 @@ class EvalSession:
         given: tuple[AgentFactory, Services] | None,
         services: Services,
     ) -> AgentFactory:
-        """Return players with those beside them who play the other seats of a game, if any do."""
+        """Return agents joined with the players of a game's other seats, if any."""
         if given and isinstance(given[0], SeatedAgents):
             return replace(given[0], policy=agents)
         task = self.task
         return seated(_opponent(self.experiment), agents, task.env_class, task.settings, services)
 
     def result(self, baseline: str, threshold: float | None) -> Comparison:
-        """Return the candidates of which anything is known, side by side.
+        """Return the comparison of all candidates with known results.
 
-        Raises EnvError where nothing is known of the baseline.
+        Raises EnvError if the baseline has none.
         """
         for r in self.records:
             if r.candidate.name == baseline and not r.attempts:
@@ -265,7 +264,7 @@ class EvalSession:
         return compare(self.task, known, baseline=baseline, threshold=threshold)
 
     def check(self) -> None:
-        """Raise EnvError for the candidates all of whose episodes failed."""
+        """Raise EnvError for candidates whose episodes all failed."""
         lost = [_why(r) for r in self.records if not r.attempts]
         if lost:
             raise EnvError("\n".join(lost))
@@ -276,7 +275,7 @@ def _opponent(cfg: Experiment) -> Opponent:
 
 
 def _meets_weights(cfg: Experiment) -> bool:
-    """Return whether candidates play against the policy of step 0, or a checkpoint."""
+    """Return whether candidates play against the policy of step 0, or against a checkpoint."""
     who = _opponent(cfg)
     return who == "start" or isinstance(who, SavedPolicyConfig)
 

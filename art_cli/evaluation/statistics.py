@@ -1,16 +1,16 @@
-"""Shares, means and their 95% intervals. Pure functions of numbers, scenario by scenario.
+"""Shares, means and their 95% intervals, as pure functions of values per scenario.
 
-The unit is the scenario: the trials of one are alike, so counting them one by one would make every
+The unit is the scenario: its trials are correlated, so counting them one by one would make every
 interval too narrow. A metric is first averaged over the trials of a scenario; the interval comes
-from drawing scenarios with replacement (the percentile bootstrap), widened for few scenarios as
+from resampling scenarios with replacement (the percentile bootstrap), widened for few scenarios as
 Hesterberg does (1411.5279, "expanded percentile").
 
-How often they hold the truth was counted for alike, U-shaped, skewed and two-peaked chances, 1 and
-4 trials, k of 1 and 4 (scripts/bench/intervals.py). Widened percentiles alone hold it in 26 to 90%
-where nearly all or nothing passes: no sample shows the rare cases (BCa and the bootstrap-t fail
-there too). With one scenario that always passes and one that never does added to the draw, as
-Agresti and Coull add trials, shares are right everywhere: 93.7 to 97.5% of 600 evaluations of 128
-scenarios, 93.7 to 99.5% of 50, 95.2 to 99.5% of 20.
+Coverage was measured for equal, U-shaped, skewed and two-peaked pass rates, 1 and 4 trials, and k
+of 1 and 4 (scripts/bench/intervals.py). Widened percentiles alone cover 26 to 90% if nearly all or
+no trials pass, because a sample lacks the rare cases (BCa and the bootstrap-t fail there too). With
+one scenario that always passes and one that never does added, as Agresti and Coull add trials,
+coverage is right everywhere: 93.7 to 97.5% of 600 evaluations of 128 scenarios, 93.7 to 99.5% of
+50, 95.2 to 99.5% of 20.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from statistics import NormalDist
 
 import numpy as np
 
-DRAWS = 2000
-FEW = 10  # scenarios that differ; below, drawing from them cannot show how rare a change is
+DRAWS = 2000  # bootstrap samples
+FEW = 10  # differing scenarios; with fewer, the bootstrap underestimates rare changes
 _Z = NormalDist().inv_cdf(0.975)
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number and its 95% interval; of a single scenario it is not bounded."""
+    """A number and its 95% interval, which is unbounded for a single scenario."""
 
     value: float
     low: float
@@ -37,7 +37,7 @@ class Estimate:
 
     @property
     def is_bounded(self) -> bool:
-        """True if there is an interval to speak of."""
+        """True if the interval is finite."""
         return math.isfinite(self.low) and math.isfinite(self.high)
 
     @property
@@ -47,15 +47,15 @@ class Estimate:
 
 
 def pass_hat(successes: int, trials: int, k: int) -> float:
-    """pass^k of one scenario: the chance that k of its trials, drawn at random, all succeeded.
+    """Return pass^k of one scenario: the chance that k random trials of it all succeed.
 
-    C(successes, k) / C(trials, k), which is unbiased (tau-bench, 2406.12045).
+    This is C(successes, k) / C(trials, k), which is unbiased (tau-bench, 2406.12045).
     """
     return math.comb(successes, k) / math.comb(trials, k)
 
 
 def mean(values: list[float], *, share: bool = False) -> Estimate | None:
-    """Return the mean of one value a scenario. `share`: the values lie between 0 and 1."""
+    """Return the mean of one value per scenario. With `share`, values are between 0 and 1."""
     if not values:
         return None
     value = math.fsum(values) / len(values)
@@ -68,7 +68,7 @@ def mean(values: list[float], *, share: bool = False) -> Estimate | None:
 def difference(
     ours: dict[str, float], theirs: dict[str, float], *, share: bool = False
 ) -> Estimate | None:
-    """The mean of `ours - theirs` over the scenarios that both have; None where there is none."""
+    """Return the mean of `ours - theirs` over the scenarios in both, or None if there are none."""
     gaps = [value - theirs[s] for s, value in ours.items() if s in theirs]
     if not gaps:
         return None
@@ -84,7 +84,7 @@ def _interval(values: list[float]) -> tuple[float, float]:
     if num == 1:
         return -math.inf, math.inf
     tail = NormalDist().cdf(-math.sqrt(num / (num - 1)) * _t_quantile(num - 1))
-    center = math.fsum(values) / num  # taken off first: equal values then have no width at all
+    center = math.fsum(values) / num  # subtracted first, so equal values have zero width
     gaps = _draws(num) @ (np.asarray(values) - center)
     low, high = np.quantile(gaps, [tail, 1 - tail])
     return round(center + float(low), 12) + 0.0, round(center + float(high), 12) + 0.0  # no -0.0
@@ -92,7 +92,7 @@ def _interval(values: list[float]) -> tuple[float, float]:
 
 @lru_cache(maxsize=8)  # metrics of the same scenarios share their draws
 def _draws(num: int) -> np.ndarray:
-    """Weights of `num` scenarios in each draw, [DRAWS, num]: always the same."""
+    """Return the weights of `num` scenarios in each draw, [DRAWS, num], with a fixed seed."""
     counts = np.random.default_rng(num).multinomial(num, np.full(num, 1 / num), DRAWS)
     return counts / num
 

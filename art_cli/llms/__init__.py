@@ -1,1 +1,1 @@
-"""Models that are asked, not trained: behind litellm, on an own server, or the run's base."""
+"""Models that are called, not trained: through litellm, on an own server, or the run's base."""

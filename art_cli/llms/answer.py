@@ -1,4 +1,4 @@
-"""Checks of a server's answer: only what holds is believed. Pure functions."""
+"""Validation of a server's answer, as pure functions."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from typing import Any
 from art_cli.llms.base import ChatMessage, Reply, calls_of
 from art_cli.llms.thoughts import without_thoughts
 
-MOST_TOKENS = 10_000_000  # no model reads or writes more in one call
-SHOWN = 200  # characters of what is no answer
+MOST_TOKENS = 10_000_000  # upper bound of plausible token counts
+SHOWN = 200  # characters of an invalid value in an error message
 
 
 class BadAnswer(Exception):
-    """A response that is no answer of a model; the text says why."""
+    """A response that is not a valid answer of a model. The text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The response, and its tokens."""
+    """A valid response with its token counts."""
 
-    message: ChatMessage  # in OpenAI's form
+    message: ChatMessage  # in OpenAI's format
     finish: Any
-    read: int | None  # tokens, as the server counts them; None: it does not, or it counts nonsense
+    read: int | None  # prompt tokens reported by the server; None: none or implausible
     written: int | None
-    size: int  # bytes of the message: it is never more tokens
-    usd: float | None = None  # as litellm knows it
+    size: int  # bytes of the message, an upper bound of its tokens
+    usd: float | None = None  # US dollars, computed by litellm
 
     @property
     def is_counted(self) -> bool:
-        """True if the server says what the answer took."""
+        """True if the server reports the token counts."""
         return self.read is not None and self.written is not None
 
     def reply(self, usd: float) -> Reply:
-        """Return it as what was asked for; `usd` is what it cost."""
+        """Return the answer as a `Reply` that cost `usd` US dollars."""
         return Reply(
             text=without_thoughts(self.message.get("content") or ""),
             cut=self.finish == "length",
@@ -68,13 +68,13 @@ def first_choice(body: dict[str, Any]) -> Answer:
 
 
 def answer_of(message: Any, finish: Any, usage: Any, usd: float | None = None) -> Answer:
-    """Return an assistant's message, checked, with what the server says that it took.
+    """Return a checked assistant message with the token counts that the server reports.
 
     Raises BadAnswer.
     """
     if not isinstance(message, dict):
         raise BadAnswer(f"expected a message, got {in_complaint(message)}")
-    try:  # halves of surrogate pairs are no text for anyone
+    try:  # lone surrogates are not valid text
         text = json.dumps(message, ensure_ascii=False).encode(errors="replace")
         message = json.loads(text)
     except (ValueError, RecursionError) as e:
@@ -95,7 +95,7 @@ def answer_of(message: Any, finish: Any, usage: Any, usd: float | None = None) -
 
 
 def _text(content: Any) -> str | None:
-    """Return the content of a message, which some servers give in parts."""
+    """Return the content of a message as text. Some servers send it in parts."""
     if isinstance(content, list) and all(isinstance(part, dict) for part in content):
         texts = [part.get("text") for part in content if part.get("type") in (None, "text")]
         if all(isinstance(text, str) for text in texts):
@@ -106,7 +106,7 @@ def _text(content: Any) -> str | None:
 
 
 def _call(call: Any) -> dict[str, Any]:
-    """Return a tool call whose arguments are text: some servers give an object."""
+    """Return a tool call with its arguments as text. Some servers send an object."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         return _no(call)
@@ -121,14 +121,14 @@ def _no(call: Any) -> Any:
 
 
 def _count(value: Any, least: int) -> int | None:
-    """Return a number of tokens, if it can be one: NaN is not, nor is True."""
+    """Return a token count if it is plausible, else None. NaN and True are not."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return int(value) if least <= value <= MOST_TOKENS else None
 
 
 def in_complaint(value: Any, most: int = SHOWN) -> str:
-    """Return what a model answered as JSON, cut to so many characters, for an error message."""
+    """Return a model's value as JSON, cut to `most` characters, for an error message."""
     try:
         text = json.dumps(value, default=str)
     except (ValueError, RecursionError):  # nested too deeply, or a number of thousands of digits

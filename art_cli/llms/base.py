@@ -1,4 +1,4 @@
-"""Models that are asked rather than trained: judges, simulated users, candidates of `art eval`."""
+"""Models that are called but not trained: judges, simulated users, candidates of `art eval`."""
 
 from __future__ import annotations
 
@@ -16,45 +16,45 @@ from art_cli.errors import ArtError, BudgetError
 from art_cli.system.files import ends_torn, json_line, read_lines, to_append
 from art_cli.system.progress import silent
 
-ChatMessage = dict[str, Any]  # as OpenAI's protocol has it
+ChatMessage = dict[str, Any]  # in OpenAI's format
 Schema = dict[str, Any]  # a JSON schema
-Tools = list[Schema] | None  # what may be called
+Tools = list[Schema] | None  # tools that may be called
 
-QUESTION: ChatMessage = {"role": "user", "content": "What is 2 + 2?"}  # does it answer at all
+QUESTION: ChatMessage = {"role": "user", "content": "What is 2 + 2?"}  # tests that it answers
 
 ROUNDING = 1e-9  # US dollars
-MOST_USD = 1e9  # of one call: a line that says more is damaged
-BYTES_PER_TOKEN = 3  # English has 4, JSON and code about 3, Chinese 3: rather too many tokens
+MOST_USD = 1e9  # per call; a larger recorded value is damaged
+BYTES_PER_TOKEN = 3  # English has 4, JSON and code about 3, Chinese 3: rather overestimates tokens
 
 
 def estimate_tokens(text: str) -> int:
-    """Return about how many tokens a text is for any model; rather too many than too few."""
+    """Return an estimate of a text's tokens for any model, rather too high than too low."""
     return len(text.encode(errors="replace")) // BYTES_PER_TOKEN + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeCall:
-    """A tool call that an API gives apart from the text."""
+    """A tool call that an API returns separately from the text."""
 
     id: str
     name: str
-    arguments: str  # JSON as the model wrote it, or what it took for JSON
+    arguments: str  # JSON as the model wrote it, possibly invalid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """The answer of a model."""
+    """The answer of a model, with its cost."""
 
-    text: str  # without what it thought
-    cut: bool = False  # it hit its token limit
+    text: str  # without thinking
+    cut: bool = False  # the token limit was reached
     calls: tuple[NativeCall, ...] = ()
-    message: ChatMessage | None = field(default=None, compare=False)  # to go back as it came
+    message: ChatMessage | None = field(default=None, compare=False)  # unchanged, to be resent
     num_read: int = field(default=0, compare=False)  # tokens, as the server counts them
     num_written: int = field(default=0, compare=False)
     usd: float = field(default=0.0, compare=False)
 
     def named(self, names: ToolNames) -> Reply:
-        """Return the same with the names of tools and arguments instead of their aliases."""
+        """Return the same, with the names of tools and arguments instead of their aliases."""
         called = [(call, *names.called(call.name, call.arguments)) for call in self.calls]
         calls = tuple(replace(c, name=name, arguments=given) for c, name, given in called)
         said = self.message and names.sent(self.message, back=True)
@@ -62,10 +62,10 @@ class Reply:
 
 
 def calls_of(message: ChatMessage) -> tuple[NativeCall, ...]:
-    """Return the tool calls of an assistant's message in OpenAI's form."""
+    """Return the tool calls of an assistant message in OpenAI's format."""
     return tuple(
         NativeCall(
-            id=str(call.get("id") or f"call{n:05d}"),  # of nine letters, as Mistral wants them
+            id=str(call.get("id") or f"call{n:05d}"),  # nine characters, as Mistral requires
             name=str(call["function"].get("name")),
             arguments=call["function"].get("arguments") or "{}",
         )
@@ -76,9 +76,9 @@ def calls_of(message: ChatMessage) -> tuple[NativeCall, ...]:
 def request_of(
     schema: Schema | None, names: ToolNames, more: Mapping[str, Any], params: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return what a request holds beside the messages and the other `params` of the config.
+    """Return the parts of a request other than messages and the config's other `params`.
 
-    `more` are further parameters of this call. A `tool_choice` of either names tools by aliases.
+    `more` are further parameters of this call. `tool_choice` is translated to the tools' aliases.
     """
     asked: dict[str, Any] = dict(more)
     if tools := names.shown():
@@ -93,15 +93,15 @@ def request_of(
 
 @dataclass(slots=True, kw_only=True)
 class Usage:
-    """The cost of requests so far."""
+    """Counts of requests so far."""
 
-    calls: int = 0  # that were answered
-    cached: int = 0  # answers that were known from before
+    calls: int = 0  # answered calls
+    cached: int = 0  # answers from the cache
     retries: int = 0
-    seconds: float = 0.0  # waited for answers, over all calls
+    seconds: float = 0.0  # waiting for answers, over all calls
 
     def take(self) -> Usage:
-        """Return what was counted since this was last called."""
+        """Return the counts since the last call, and reset them."""
         taken = replace(self)
         for each in fields(self):
             setattr(self, each.name, each.default)
@@ -109,41 +109,41 @@ class Usage:
 
 
 class LLM(Protocol):
-    """One model, ready to be asked."""
+    """Interface of a model that is ready to be called."""
 
     name: str
     max_input_tokens: int
-    # Whether an answer is held to the bounds of a schema, too: how many items, which numbers, how
-    # long. Anthropic and OpenAI refuse some of them (400), and compile each new schema for seconds.
+    # Whether answers also obey the bounds of a schema: number of items, numeric ranges, lengths.
+    # Anthropic and OpenAI refuse some of them (400), and compile each new schema for seconds.
     takes_bounds: bool
     usage: Usage
 
     @property
     def spent(self) -> float:
-        """US dollars, over the whole run."""
+        """US dollars spent over the whole run."""
         ...
 
     @property
     def identity(self) -> Any:
-        """All that an answer depends on beside the messages, as JSON: a part of a cache's key."""
+        """Everything except the messages that an answer depends on, as JSON, for cache keys."""
         ...
 
     async def ask(
         self, messages: list[ChatMessage], schema: Schema | None = None, tools: Tools = None
     ) -> Reply:
-        """Return an answer; with `schema`, JSON that follows it where the model can be made to.
+        """Return an answer. With `schema`, it is JSON of that schema if the model supports that.
 
         `tools`, as JSON schemas, may be called instead. Raises LLMError, BudgetError.
         """
         ...
 
     async def close(self) -> None:
-        """End what was started for it."""
+        """Close connections and end servers that were started for the model."""
         ...
 
 
 class AskedLLM(LLM, Protocol):
-    """An LLM that takes further parameters of a call."""
+    """An `LLM` that takes further parameters for each call."""
 
     async def ask(
         self,
@@ -152,7 +152,7 @@ class AskedLLM(LLM, Protocol):
         tools: Tools = None,
         more: Mapping[str, Any] | None = None,
     ) -> Reply:
-        """See LLM. `more` are OpenAI's; the config's own params go before them."""
+        """See `LLM`. `more` are OpenAI's parameters; the config's own params override them."""
         ...
 
 
@@ -162,16 +162,16 @@ class Reservation:
 
     id: str
     model: str
-    most: float  # that the call can cost by what is asked
-    usd: float  # with what calls have been seen to cost beyond that
+    most: float  # US dollars, upper bound from the request
+    usd: float  # US dollars reserved: `most` plus the largest excess seen
 
 
 class Budget:
     """Money that one run may spend, over all its starts.
 
-    What a call can cost at most is reserved before it is asked, so that calls under way cannot cost
-    more than there is. A file holds a line for each reservation and one for what the call has cost;
-    a call that a kill has cut off may have been billed, and counts with its reservation.
+    The maximum cost of a call is reserved beforehand, so concurrent calls cannot exceed the limit.
+    A file holds a line for each reservation and one for each actual cost. A call that was cut off
+    by a kill may have been billed, so its reservation counts as spent.
     """
 
     def __init__(
@@ -181,13 +181,13 @@ class Budget:
         name: str = "judge.max_usd",
         say: Callable[[str], None] = silent,
     ) -> None:
-        """Without a file only what is spent from now on counts. `name` is the user's for it."""
+        """Without a file, only spending from now on counts. `name` is the limit's config key."""
         self._max_usd = max_usd
         self.name = name
         self.say = say
         self._file = file
-        self._under_way: dict[str, float] = {}  # dollars, by the id of the reservation
-        self._beyond = 0.0  # the most that a call has cost more than it could by what was asked
+        self._under_way: dict[str, float] = {}  # US dollars, by reservation id
+        self._beyond = 0.0  # the largest excess of a call's cost over its upper bound
         self._settled = asyncio.Event()
         self.spent = 0.0
         self._unanswered: list[float] = []  # parts of `spent`
@@ -196,13 +196,13 @@ class Budget:
 
     @property
     def is_limited(self) -> bool:
-        """True if there is an end to it."""
+        """True if there is a limit."""
         return self._max_usd is not None
 
     async def reserve(self, model: str, most: float) -> Reservation:
-        """Set aside what a call can cost at most, once the calls under way leave as much.
+        """Reserve the maximum cost of a call, waiting for calls in progress if necessary.
 
-        Raises BudgetError where that is more than what is left even if they were free.
+        Raises BudgetError if it exceeds what is left even if those calls cost nothing.
         """
         while not self._has(most + self._beyond + sum(self._under_way.values())):
             if not self._has(most + self._beyond):
@@ -216,7 +216,7 @@ class Budget:
         return reserved
 
     def settle(self, reserved: Reservation, usd: float, *, answered: bool = True) -> None:
-        """Replace a reservation by what the call has cost, or may have cost without an answer."""
+        """Replace a reservation by the actual cost, or by the assumed cost without an answer."""
         del self._under_way[reserved.id]
         self._settled.set()
         self._settled = asyncio.Event()
@@ -236,7 +236,7 @@ class Budget:
             self._unanswered.append(usd)
 
     def _used_up(self, most: float) -> str:
-        """Return what the user must know, and what to do."""
+        """Return the error message, with a remedy."""
         lost = ""
         if num := len(self._unanswered):
             calls = "1 call" if num == 1 else f"{num} calls"
@@ -249,10 +249,10 @@ class Budget:
         )
 
     def _recall(self) -> None:
-        """Count what the file knows."""
+        """Count the spending recorded in the file."""
         if not self._file:
             return
-        self._torn = ends_torn(self._file)  # by a kill
+        self._torn = ends_torn(self._file)  # after a kill
         cut_off: dict[str, float] = {}
         for noted in read_lines(self._file, most=sys.maxsize)[0]:
             usd = noted.get("reserved" if "reserved" in noted else "usd")
@@ -267,7 +267,7 @@ class Budget:
             self._count(usd, answered=False)
 
     def _note(self, line: dict[str, Any], *, flush: bool = False) -> None:
-        """Add a line to the file; `flush`: it survives a power cut."""
+        """Append a line to the file; with `flush`, it survives a power failure."""
         if not self._file:
             return
         try:
@@ -278,5 +278,5 @@ class Budget:
                 if flush:
                     file.flush()
                     os.fsync(file.fileno())
-        except OSError as e:  # who cannot note what is spent must not spend more
+        except OSError as e:  # without a record, nothing more may be spent
             raise ArtError(f"cannot write {self._file}: {e.strerror}") from e

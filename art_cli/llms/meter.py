@@ -1,4 +1,4 @@
-"""The cost of the models that an env asks in one episode."""
+"""Metering of the models that an env calls in one episode."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from art_cli.llms.base import LLM, ChatMessage, Reply, Schema, Tools
 
 
 class MeteredServices:
-    """Services of one episode: the same models, and `usd` counts what this one has spent."""
+    """Services of one episode. `usd` is the cost of its calls so far."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -22,7 +22,7 @@ class MeteredServices:
 
 
 class _Metered:
-    """An LLM but for what its answers cost."""
+    """An LLM that adds the cost of its answers to the meter."""
 
     def __init__(self, llm: LLM, meter: MeteredServices) -> None:
         self._llm = llm
@@ -33,9 +33,9 @@ class _Metered:
     ) -> Reply:
         try:
             reply = await self._llm.ask(messages, schema, tools)
-        except (LLMError, UsageError):  # of this question
+        except (LLMError, UsageError):  # concerns this request only
             raise
-        except ArtError as e:  # the budget is spent, or the engine that answers has died
+        except ArtError as e:  # the budget is used up, or the engine has died
             e.ends_run = True
             raise
         self._meter.usd += reply.usd

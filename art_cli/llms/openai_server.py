@@ -1,4 +1,4 @@
-"""A server of one's own that speaks OpenAI's protocol, asked without litellm."""
+"""Client for the user's own server that speaks OpenAI's protocol, without litellm."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from art_cli.config.sections.llm import LLMConfig
 from art_cli.llms.answer import Answer, first_choice, read_body
 from art_cli.llms.base import ChatMessage
 
-KEPT = ("role", "content", "tool_calls")  # the rest is of this server, and for the reader
+KEPT = ("role", "content", "tool_calls")  # other fields are specific to this server
 
 
 class ErrorAnswer(Exception):
-    """An answer that is an HTTP error, or says in its body that it is one."""
+    """An HTTP error response, or one whose body reports an error."""
 
     def __init__(self, response: httpx.Response, status: int) -> None:
         super().__init__(f"HTTP {status}: {response.text}")
@@ -33,11 +33,11 @@ class OpenAIServer:
             timeout=cfg.timeout,
             headers={"Authorization": f"Bearer {key}"} if key else {},
             limits=httpx.Limits(max_keepalive_connections=cfg.concurrency),
-            trust_env=not is_here,  # no proxy stands between this machine and itself
+            trust_env=not is_here,  # no proxy for servers on this machine
         )
 
     async def ask(self, model: str, messages: list[ChatMessage], asked: dict[str, Any]) -> Answer:
-        """Ask once; `asked` is what a request holds beside the messages.
+        """Send one request. `asked` holds its parameters other than the messages.
 
         Raises ErrorAnswer, BadAnswer, httpx.HTTPError.
         """
@@ -50,12 +50,12 @@ class OpenAIServer:
         return read_response(response)
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         await self._client.aclose()
 
 
 def read_response(response: httpx.Response) -> Answer:
-    """Return the answer in a response that claims to hold one. Raises ErrorAnswer, BadAnswer."""
+    """Return the answer in a successful response. Raises ErrorAnswer, BadAnswer."""
     body = read_body(response.content)
     error = body.get("error")
     if error and not body.get("choices"):

@@ -1,4 +1,4 @@
-"""The cost of a call: at most, before it is made, and really, by the server's count of tokens."""
+"""The cost of a call: an upper bound beforehand, and the actual cost by the server's counts."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from art_cli.llms.answer import Answer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """The prices of one model, in US dollars a token: where they differ, the highest."""
+    """The prices of one model in US dollars a token. If there are several, the highest."""
 
     read: float
     written: float
-    longest: int | None  # tokens of all that one call may write; None: it is not known
+    longest: int | None  # maximum tokens that one call may write; None: unknown
 
     @classmethod
     def of(cls, cfg: LLMConfig, model: str, info: dict[str, Any], limit: str | None) -> Rates:
-        """Return those that the config gives, or those in litellm's `info`; else it is free.
+        """Return the prices from the config or litellm's `info`, or 0 if neither has one.
 
-        `limit` is the setting that limits what may be spent. Raises PreflightError where there is
-        one that could not be kept.
+        `limit` is the config key of the budget. Raises PreflightError if it could not be enforced.
         """
         given = cfg.prices if model == cfg.model else None
         known = _known(info, any_tier="service_tier" in cfg.params)
@@ -40,19 +39,19 @@ class Rates:
             )
         if limit and written and not longest:
             raise PreflightError(
-                f"{limit} cannot be kept: nobody knows how long an answer of {model} can be; say "
-                "it: params: {max_tokens: 2000}"
+                f"{limit} cannot be kept: nobody knows how long an answer of {model} can be; "
+                "set params: {max_tokens: 2000}"
             )
         longest = longest and longest * (_count(cfg.params.get("n")) or 1)
         return cls(read=read, written=written, longest=longest or None)
 
     def most(self, asked: Any, room: int) -> float:
-        """Return what a call can cost at most; `room` tokens are written where nobody knows."""
+        """Return the maximum cost of a call in US dollars. `room` is the default output."""
         longest = room if self.longest is None else self.longest
         return most_tokens(asked) * self.read + longest * self.written
 
     def price(self, asked: Any, answer: Answer) -> float:
-        """Return what a call has cost; what the server does not count is counted here."""
+        """Return the cost of a call in US dollars. Tokens without a count are estimated."""
         read = most_tokens(asked) if answer.read is None else answer.read
         written = answer.size if answer.written is None else answer.written
         if answer.is_counted and answer.usd and 0 < answer.usd < math.inf:
@@ -61,9 +60,9 @@ class Rates:
 
 
 def most_tokens(value: Any) -> int:
-    """Return how many tokens a JSON value can be at most: none is made of less than a byte.
+    """Return an upper bound of the tokens in a JSON value: no token has less than one byte.
 
-    The marks of JSON stand for what a chat template puts around each message.
+    JSON's punctuation stands for the chat template's tokens around each message.
     """
     return len(json.dumps(value, ensure_ascii=False, default=str).encode(errors="replace"))
 
@@ -73,7 +72,7 @@ def _count(value: Any) -> int | None:
 
 
 def _known(info: dict[str, Any], *, any_tier: bool) -> tuple[float, float] | None:
-    """Return what a token, read and written, costs at most, if litellm knows it."""
+    """Return the highest prices per input and output token, or None if litellm has none."""
     if info.get("input_cost_per_token") is None:
         return None
 

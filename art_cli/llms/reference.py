@@ -1,6 +1,6 @@
-"""`model: reference`: the policy's own base, its adapter off, on an engine of this run.
+"""`model: reference`: the policy's own base without its adapter, on an engine of this run.
 
-For those who have one GPU and no key. What it answers is free and needs no network.
+It needs no API key, no second GPU and no network, and costs nothing.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from art_cli.system.deadline import beside
 
 
 class ReferenceLLM:
-    """Implements LLM over an engine that serves the reference."""
+    """LLM on an engine that serves the base model; implements `LLM`."""
 
     def __init__(
         self, engine: Engine, renderer: Renderer, *, max_len: int, max_answer: int, identity: Any
     ) -> None:
-        """`max_len` and `max_answer` in tokens; `identity` tells this base from any other."""
+        """`max_len` and `max_answer` are in tokens; `identity` is the base's, for cache keys."""
         self.name = REFERENCE
         self.usage = Usage()
         self.spent = 0.0
@@ -45,10 +45,10 @@ class ReferenceLLM:
     async def ask(
         self, messages: list[ChatMessage], schema: Schema | None = None, tools: Tools = None
     ) -> Reply:
-        """See LLM. The same messages are answered with the same text.
+        """See `LLM`. The same messages always get the same answer.
 
-        An answer that has to meet a `schema` is sampled from what its grammar allows; LLMError
-        where the schema is not supported.
+        With a `schema`, the answer is sampled under its grammar. Raises LLMError if the schema is
+        not supported.
         """
         said = read_messages(messages)
         text = "".join(f"{m['role']}{m['content']}" for m in said)
@@ -101,4 +101,4 @@ class ReferenceLLM:
         )
 
     async def close(self) -> None:
-        """See LLM. The engine is the run's, and ends with it."""
+        """See `LLM`. The engine belongs to the run, which closes it."""

@@ -1,9 +1,9 @@
-"""Models behind an API: any provider through litellm, or a server of one's own.
+"""Models behind an API: any provider through litellm, or the user's own server.
 
-litellm hides retries that multiply its timeouts, so it is told to make none; they are made here,
-where they are counted and have a deadline. Only this file imports it, and only when it is needed:
-that takes seconds. A server of one's own that speaks OpenAI's protocol (vLLM, Ollama, llama.cpp) is
-asked without it, which takes less than half the CPU time of a call (scripts/bench/README.md).
+litellm hides retries that multiply its timeouts, so its retries are turned off. Retries happen here
+instead, where they are counted and have a deadline. Only this file imports litellm, and only when
+needed, because the import takes seconds. A server that speaks OpenAI's protocol (vLLM, Ollama,
+llama.cpp) is called without litellm, in less than half the CPU time (scripts/bench/README.md).
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from art_cli.llms.prices import Rates
 from art_cli.system.child_server import ChildServer
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0  # seconds before another attempt, doubling
-LONGEST_RETRY_AFTER = 300.0  # a server that asks for more is not waited for
-GRACE = 5.0  # seconds beyond the timeout that litellm itself is given to keep it
-UNKNOWN_CONTEXT = 32768  # tokens, where litellm does not know the model
+LONGEST_RETRY_AFTER = 300.0  # seconds; a longer Retry-After is not waited for
+GRACE = 5.0  # seconds beyond litellm's own timeout
+UNKNOWN_CONTEXT = 32768  # tokens, if litellm does not know the model
 RETRYABLE = {408, 409, 425, 429}
-TOO_LATE = {408, 504, 524}  # a gateway has given up, but the model behind it may have answered
+TOO_LATE = {408, 504, 524}  # the gateway timed out, but the model may have answered
 NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-SHORTEST_KEY = 6  # characters; a shorter value is a word like any other
-NAME = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)  # of a variable that holds a key
+SHORTEST_KEY = 6  # characters; a shorter value may be an ordinary word
+NAME = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)  # names of variables that hold a key
 KEY = re.compile(r"\b(?:sk|pk|gsk|xai|hf|AIza)[-_A-Za-z0-9*]{8,}")
 
 
 def identity_of(cfg: LLMConfig) -> Any:
-    """Return all that the answers of the model depend on beside what it is asked, as JSON."""
+    """Return everything except the request that the model's answers depend on, as JSON."""
     params = {k: v for k, v in cfg.params.items() if k != "api_key"}
-    # Not the port of a server that is started: that is another one each time.
+    # The port of a started server is left out, because it differs every time.
     return [cfg.model, cfg.fallbacks, cfg.api_base, cfg.command, params]
 
 
@@ -55,14 +55,14 @@ _open: set[RemoteLLM] = set()
 
 
 class RemoteLLM:
-    """Implements LLM."""
+    """Model behind an API; implements `LLM`."""
 
     def __init__(
         self, cfg: LLMConfig, budget: Budget | None = None, server: ChildServer | None = None
     ) -> None:
-        """`server` is what `cfg.command` has started, and ends with this.
+        """`server` is the server that `cfg.command` has started; `close` ends it.
 
-        Raises PreflightError where no call could be made: no key, no such provider.
+        Raises PreflightError if no call could succeed: no key, no such provider.
         """
         self._cfg = cfg
         self._budget = budget or Budget(None)
@@ -79,7 +79,7 @@ class RemoteLLM:
         self.usage = Usage()
         self._rates: dict[str, Rates] = {}
         limit = self._budget.name if self._budget.is_limited else None
-        self._uncounted: set[str] = set()  # models that do not say what an answer took
+        self._uncounted: set[str] = set()  # models that do not report token counts
         for model in (cfg.model, *cfg.fallbacks):
             self._check(model)
             self._rates[model] = Rates.of(cfg, model, self._info(model), limit)
@@ -95,7 +95,7 @@ class RemoteLLM:
         return identity_of(self._cfg)
 
     def takes_tools(self) -> bool:
-        """True if tools reach the model: litellm leaves out in silence what it cannot pass on."""
+        """Return whether tools reach the model: litellm silently drops what it cannot pass on."""
         others = [
             m for m in (self._cfg.model, *self._cfg.fallbacks) if not self._own or m != self.name
         ]
@@ -103,7 +103,7 @@ class RemoteLLM:
         return all("tools" in (known(model=m) or ()) for m in others) if known else True
 
     async def close(self) -> None:
-        """See LLM. Connections are litellm's, one client for all: the last one closes them."""
+        """See `LLM`. litellm shares one client among all models; the last one closes it."""
         if self._own:
             await self._own.close()
         _open.discard(self)
@@ -120,7 +120,7 @@ class RemoteLLM:
         tools: Tools = None,
         more: Mapping[str, Any] | None = None,
     ) -> Reply:
-        """See LLM. `more` are further parameters of this call; the config's own go before them."""
+        """See `LLM`. `more` are parameters of this call; the config's params override them."""
         names, failures = ToolNames(tools), []
         asked = request_of(schema, names, more or {}, self._cfg.params)
         messages = list(map(names.sent, messages))
@@ -135,7 +135,7 @@ class RemoteLLM:
     async def _persist(
         self, model: str, messages: list[ChatMessage], asked: dict[str, Any]
     ) -> Reply:
-        """Ask one model until it answers or there is no use in asking again."""
+        """Call one model until it answers or another attempt is pointless."""
         attempt = 0
         while True:
             try:
@@ -152,7 +152,7 @@ class RemoteLLM:
             await asyncio.sleep(wait)
 
     async def _try(self, model: str, messages: list[ChatMessage], asked: dict[str, Any]) -> Reply:
-        """Ask once, and pay: for a call without an answer, too, if it may have been billed."""
+        """Call once and record the cost, also of a call without an answer that may be billed."""
         most = self._rates[model].most([messages, asked], self.max_input_tokens)
         reserved, began = await self._budget.reserve(model, most), time.monotonic()
         try:
@@ -176,7 +176,7 @@ class RemoteLLM:
         if model == self._cfg.model:
             own = {"api_base": self._base, "api_key": self._key}
         settings = own | asked | self._cfg.params | {"tool_choice": asked.get("tool_choice")}
-        if "tools" in asked:  # else it imports `mcp`, which it does not require
+        if "tools" in asked:  # prevents an import of `mcp`, an optional dependency
             settings["_skip_mcp_handler"] = True
         response = await self._litellm.acompletion(
             model=model,
@@ -198,13 +198,13 @@ class RemoteLLM:
         return answer_of(message, choice.finish_reason, counts, usd)
 
     def _price(self, model: str, asked: Any, answer: Answer) -> float:
-        """Return what an answer has cost, and say once if the server does not count for itself."""
+        """Return an answer's cost in US dollars. Warn once if the server reports no tokens."""
         rates = self._rates[model]
         if not answer.is_counted and rates.read + rates.written and model not in self._uncounted:
             self._uncounted.add(model)
             self._budget.say(
-                f"{model} does not say how many tokens an answer took, or as numbers that cannot "
-                "be: the cost is counted by the bytes of prompt and answer, which is too much"
+                f"{model} reports no token counts, or impossible ones: the cost is estimated from "
+                "the bytes of prompt and answer, which overestimates it"
             )
         return rates.price(asked, answer)
 
@@ -212,7 +212,7 @@ class RemoteLLM:
         return bool(self._base) and self._cfg.model.startswith("openai/")
 
     def _check(self, model: str) -> None:
-        """Raise PreflightError where a model cannot be called at all. Asks nobody."""
+        """Raise PreflightError if a model cannot be called at all. Sends no request."""
         if self._own and model == self._cfg.model:
             return
         try:
@@ -232,7 +232,7 @@ class RemoteLLM:
             )
 
     def _find_key(self) -> str | None:
-        """Return the key of `model`. None: litellm looks for the provider's own variable."""
+        """Return the key of `model`, or None if litellm shall use the provider's own variable."""
         cfg = self._cfg
         if cfg.params.get("api_key"):
             return str(cfg.params["api_key"])
@@ -255,18 +255,18 @@ class RemoteLLM:
             return {}
         try:
             info = dict(self._litellm.get_model_info(model))
-        except Exception:  # litellm's word for: not in its map
+        except Exception:  # litellm raises this for models that it does not know
             return {}
         if info["key"] not in self._litellm.model_cost:
             return info
-        # It fills in a price of 0 where there is none by tokens: that is taken out again.
+        # litellm fills in a price of 0 if it knows none per token; remove that again.
         return info | {"input_cost_per_token": None} | self._litellm.model_cost[info["key"]]
 
     def _describe(self, error: BaseException) -> str:
-        """Return an error in one line, without anything that could be a key."""
+        """Return an error in one line, with anything that could be a key masked."""
         if isinstance(error, TimeoutError | httpx.TimeoutException) or _status(error) == 408:
             return f"no answer within {self._cfg.timeout:g} s"
-        text = str(error).partition("Traceback (most recent call last)")[0]  # of litellm
+        text = str(error).partition("Traceback (most recent call last)")[0]  # litellm's
         text = " ".join(text.encode(errors="replace").decode().split()).removeprefix("litellm.")
         keys = [v for k, v in os.environ.items() if k == self._cfg.api_key_env or NAME.search(k)]
         keys.append(str(self._cfg.params.get("api_key") or ""))
@@ -277,7 +277,7 @@ class RemoteLLM:
 
 
 def _import_litellm() -> ModuleType:
-    """Import litellm so that it fetches no price map, and prints no advice on stdout."""
+    """Import litellm without fetching its price map and without its messages on stdout."""
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     os.environ.setdefault("LITELLM_LOG", "CRITICAL")
     try:
@@ -285,10 +285,11 @@ def _import_litellm() -> ModuleType:
             warnings.simplefilter("ignore")
             import litellm
 
-            litellm.ModelResponse()  # pydantic makes its models when first used, and warns then
+            litellm.ModelResponse()  # pydantic builds its models on first use, and warns then
     except ImportError as e:
         raise PreflightError(f"litellm is not usable here: {e}") from e
-    # It copies answers that are none, and then refuses them; pydantic dislikes some of its types.
+    # litellm copies malformed answers before it rejects them, and uses types that pydantic warns
+    # about.
     warnings.filterwarnings("ignore", "Pydantic serializer warnings|.*`ReadOnly` qualifier")
     litellm.suppress_debug_info = True
     setattr(litellm, "telemetry", False)  # noqa: B010 (pyright does not know it)
@@ -296,7 +297,7 @@ def _import_litellm() -> ModuleType:
 
 
 def _wait_before_retry(error: BaseException, attempt: int) -> float | None:
-    """Return the seconds to wait before asking again; None: do not ask again."""
+    """Return the seconds to wait before another attempt, or None for no further attempt."""
     status = _status(error)
     if status is not None and status not in RETRYABLE and 300 <= status < 500:
         return None
@@ -309,18 +310,18 @@ def _wait_before_retry(error: BaseException, attempt: int) -> float | None:
 
 
 def _may_be_billed(error: BaseException) -> bool:
-    """True if a call that got no answer may have had one: all but what was refused or not sent."""
+    """Return whether a failed call may be billed: any that was sent and not refused."""
     for cause in _causes(error):
         if isinstance(cause, NEVER_SENT):
             return False
-        # litellm gives its own errors a status, also where no server has.
+        # litellm's own errors have a status even if no server answered.
         if not type(cause).__module__.startswith("litellm.") and (status := _status(cause)):
             return status in TOO_LATE
     return True
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Return the error, and what it came from."""
+    """Yield the error and its causes."""
     seen: list[BaseException] = []
     while error is not None and error not in seen:
         yield error
@@ -340,7 +341,7 @@ def _is_out_of_credit(error: BaseException) -> bool:
 
 
 def _retry_after(error: BaseException) -> float | None:
-    """Return what the server asked for, as seconds or as a date."""
+    """Return the Retry-After of the server, given in seconds or as a date."""
     for source in (
         getattr(getattr(error, "response", None), "headers", None),
         getattr(error, "litellm_response_headers", None),

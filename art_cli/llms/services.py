@@ -1,4 +1,4 @@
-"""The models behind an env's settings: a user that is simulated, say. Opened before the run."""
+"""Models that an env's settings name, such as a simulated user. They are opened before the run."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from art_cli.system.child_server import ChildServer
 
 
 class RunServices:
-    """Implements Services."""
+    """The open models of a run; implements `Services`."""
 
     def __init__(self, budget: Budget, who: str = "llm") -> None:
-        """`who` is what their metrics are called after."""
+        """`who` is the prefix of their metrics."""
         self._llms: dict[str, LLM] = {}
         self.budget = budget
         self._who = who
@@ -32,14 +32,14 @@ class RunServices:
         reference: LLM | None = None,
         budget: Budget | None = None,
     ) -> RunServices:
-        """Start and ask every model that the env asks; all spend of one budget.
+        """Start and test every model that the env calls; all share one budget.
 
         Raises PreflightError: no key, no such model, no answer.
         """
         services = cls(budget or Budget(None))
         try:
             named = {_key(cfg): (name, cfg) for name, cfg in models_of_env(env, settings).items()}
-            for key, (name, cfg) in named.items():  # each once
+            for key, (name, cfg) in named.items():  # each distinct model once
                 services._llms[key] = await _open(cfg, reference, services.budget, name)
         except BaseException:
             await services.close()
@@ -48,7 +48,7 @@ class RunServices:
 
     @classmethod
     async def open_named(cls, llms: dict[str, LLMConfig], budget: Budget) -> RunServices:
-        """Start and ask the models of `agent.models`. Raises PreflightError as `open` does."""
+        """Start and test the models of `agent.models`. Raises PreflightError like `open`."""
         services = cls(budget, "agent")
         try:
             for name, cfg in llms.items():
@@ -67,11 +67,11 @@ class RunServices:
 
     @property
     def spent(self) -> float:
-        """US dollars, over all models and the whole run."""
+        """US dollars spent over all models and the whole run."""
         return self.budget.spent
 
     def take_metrics(self) -> dict[str, float]:
-        """Return `llm/*` since the last call; nothing where there is no model."""
+        """Return the metrics since the last call, or {} if there are no models."""
         if not self._llms:
             return {}
         usages = [llm.usage.take() for llm in self._llms.values()]
@@ -86,7 +86,7 @@ class RunServices:
         return out
 
     async def close(self) -> None:
-        """End what was started."""
+        """Close all models."""
         for llm in self._llms.values():
             await llm.close()
 
@@ -99,22 +99,22 @@ def llm_settings(settings: Any) -> dict[str, LLMConfig]:
 
 
 def models_of_env(env: EnvConfig, settings: Any) -> dict[str, LLMConfig]:
-    """Return the models that the section `env` names, by their places in the config."""
+    """Return the models that the section `env` names, by config key."""
     found = {f"env.args.{name}": cfg for name, cfg in llm_settings(settings).items()}
     return found | opponents_asked(env.opponents)
 
 
 def needs_reference(settings: Any) -> bool:
-    """Return whether the env asks the base model itself."""
+    """Return whether the env calls the base model itself."""
     return any(cfg.model == REFERENCE for cfg in llm_settings(settings).values())
 
 
 async def open_remote(
     cfg: LLMConfig, budget: Budget, tools: list[dict[str, Any]] | None = None
 ) -> RemoteLLM:
-    """Return a model that answers, and can be offered these tools.
+    """Return a model that was tested and can be offered these tools.
 
-    Raises PreflightError: no key, no such model, no answer, no price to keep the budget by.
+    Raises PreflightError: no key, no such model, no answer, or no price to enforce the budget with.
     """
     server = await ChildServer.start(cfg.command) if cfg.command else None
     try:
@@ -133,7 +133,7 @@ async def open_remote(
     except BaseException:
         await llm.close()
         raise
-    llm.usage.take()  # what is counted belongs to steps
+    llm.usage.take()  # the test call must not count in the first step
     return llm
 
 
@@ -141,7 +141,7 @@ async def _open(cfg: LLMConfig, reference: LLM | None, budget: Budget, who: str)
     if cfg.model == REFERENCE:
         if reference is None:
             raise PreflightError(
-                "the env asks the model `reference`, the base with its adapter off, but "
+                "the env uses the model `reference`, the base with its adapter off, but "
                 "model.adapter is null; name another model, or train an adapter"
             )
         return reference

@@ -1,5 +1,7 @@
-"""`model: stand-in`: nobody. It answers at once, for nothing and always the same, so that all that
-is around a judge or a simulated user can be tried without one (`art run --smoke`)."""
+"""`model: stand-in`: a stub that answers at once, for free and always the same.
+
+With it, everything around a judge or a simulated user can be tested (`art run --smoke`).
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,14 @@ ANSWERS = ("Yes, please.", "I do not know that.", "That is all, thank you.")
 
 
 class StandInLLM:
-    """Implements LLM."""
+    """A stub of a model; implements `LLM`."""
 
     def __init__(self) -> None:
         self.name = STAND_IN
         self.usage = Usage()
         self.spent = 0.0
         self.takes_bounds = False
-        self.max_input_tokens = 10_000_000  # whatever it is shown, it does not read it
+        self.max_input_tokens = 10_000_000  # unlimited: it does not read the messages
 
     @property
     def identity(self) -> Any:
@@ -35,7 +37,7 @@ class StandInLLM:
         tools: Tools = None,
         more: Mapping[str, Any] | None = None,
     ) -> Reply:
-        """See LLM. Asked for scores it gives each trajectory another one, by a hash of its text."""
+        """See `LLM`. For a judge's request, scores follow from hashes of the trajectories."""
         self.usage.calls += 1
         if schema is None:
             return Reply(text=ANSWERS[len(messages) % len(ANSWERS)])
@@ -52,7 +54,7 @@ class StandInLLM:
         return Reply(text=json.dumps({"scores": entries}))
 
     async def close(self) -> None:
-        """See LLM."""
+        """See `LLM`."""
 
 
 def _digest(value: Any) -> bytes:

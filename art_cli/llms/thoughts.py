@@ -6,7 +6,7 @@ import re
 
 from art_cli.chat.output_format import THINKING
 
-# Beside the tags of chat templates, those that prompts ask for.
+# Tags that prompts commonly ask for, in addition to those of chat templates.
 _PROMPTED = ("thinking", "thought", "thoughts", "reasoning")
 _PAIRS = (*THINKING, *((f"<{tag}>", f"</{tag}>") for tag in _PROMPTED))
 _OPEN, _CLOSE = (f"(?:{'|'.join(map(re.escape, tags))})" for tags in zip(*_PAIRS, strict=True))

@@ -1,1 +1,1 @@
-"""Weights and tokens: what is trained, its attention, and how messages become tokens."""
+"""Models: loading, adapters, forward passes, and the policy that is trained."""

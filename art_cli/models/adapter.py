@@ -1,4 +1,4 @@
-"""LoRA by PEFT, on the parts of a base that model.adapter.target_modules names."""
+"""LoRA by PEFT, on the parts of a base that `model.adapter.target_modules` names."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ ROLES = (*DEFAULT_TARGETS, "experts")
 
 
 def with_adapter(base: PreTrainedModel, cfg: AdapterConfig) -> PeftModel:
-    """Add LoRA on what the config names, in float32 whatever the base is in.
+    """Add LoRA to the parts that the config names, in float32 for any dtype of the base.
 
-    Raises UsageError where the base has no such parts, or they cannot be adapted.
+    Raises UsageError if the base has no such parts, or they cannot be adapted.
     """
     parts = chosen_parts(base, cfg.target_modules)
     modules, parameters = _targets(base, parts)
@@ -49,10 +49,10 @@ def with_adapter(base: PreTrainedModel, cfg: AdapterConfig) -> PeftModel:
 
 
 def _share(adapted: PeftModel) -> None:
-    """Give modules that have one weight one adapter, as a base that repeats its blocks needs it.
+    """Give modules that share one weight the same adapter, for a base that repeats its blocks.
 
-    Each of its own would not be learned where a block's other copy is the one that is used, and
-    no merged weight could hold the two.
+    With separate adapters, those of the unused copies would not be trained, and no merged weight
+    could represent both.
     """
     first: dict[int, Any] = {}
     for layer in adapted.get_base_model().modules():
@@ -63,7 +63,7 @@ def _share(adapted: PeftModel) -> None:
 
 
 def adapted_names(adapted: PeftModel) -> set[str]:
-    """Return the parts of the base that have LoRA, as `ModelPart.name` has them."""
+    """Return the names of the base's parts that have LoRA, like `ModelPart.name`."""
     names = set()
     for name, layer in adapted.get_base_model().named_modules():
         if isinstance(layer, BaseTunerLayer):
@@ -96,7 +96,7 @@ def _is_meant(part: ModelPart, target: str) -> bool:
 
 
 def _nothing(base: PreTrainedModel, parts: list[ModelPart], target: str) -> str:
-    """Say that a target finds nothing, and what there is."""
+    """Return an error message for a target that matches nothing, with the available parts."""
     kind, outside = type(base).__name__, []
     inside = {p.name for p in parts}
     for name, module in base.named_modules():
@@ -104,8 +104,8 @@ def _nothing(base: PreTrainedModel, parts: list[ModelPart], target: str) -> str:
             outside += [name] * (fnmatchcase(name, target) or fnmatchcase(name, f"*.{target}"))
     if outside:
         return (
-            f"{KEY}: {target!r} names {outside[0]} of {kind}, which gets no adapter: only maps of "
-            "the text decoder do, and no router"
+            f"{KEY}: {target!r} names {outside[0]} of {kind}, which cannot be adapted: only linear "
+            "layers of the text decoder can, except routers"
         )
     has = "; ".join(
         f"{role}: {', '.join(names)}"
@@ -119,7 +119,7 @@ def _nothing(base: PreTrainedModel, parts: list[ModelPart], target: str) -> str:
 
 
 def _short(name: str) -> str:
-    """Return a name from its layer on."""
+    """Return the part of a name after its layer number."""
     return re.sub(r"\.\d+\.", ".*.", re.sub(r"^.*?\.\d+\.", "", name))
 
 
@@ -138,8 +138,9 @@ def _check_experts(base: PreTrainedModel, chosen: list[ModelPart]) -> None:
 def _targets(base: PreTrainedModel, parts: list[ModelPart]) -> tuple[list[str], list[str]]:
     """Return PEFT's `target_modules` and `target_parameters` for these parts.
 
-    PEFT takes `gate_proj` in a family of experts for the fused ones, as transformers 4 named
-    those; a dense map of that name is given by its weight there, which means the same.
+    For a family with experts, PEFT takes `gate_proj` for the fused experts, which had that name in
+    transformers 4. A dense linear layer of that name is therefore given by its weight, to the same
+    effect.
     """
     linear = [p.name for p in parts if not p.is_fused]
     modules = _shortest(linear, [name for name, _ in base.named_modules()])
@@ -160,14 +161,14 @@ def _is_renamed(base: PreTrainedModel, module: str) -> bool:
     config = LoraConfig(target_modules=[module])
     try:
         convert_peft_config_for_transformers(config, base, None)
-    except ValueError:  # it misses what belongs to it in transformers 4
+    except ValueError:  # transformers 4 expects other modules beside it
         return True
     assert config.target_modules is not None
     return module not in config.target_modules
 
 
 def _shortest(wanted: list[str], names: list[str]) -> list[str]:
-    """Return the shortest ends of names that name all that is wanted among `names`, and no more."""
+    """Return the shortest name suffixes that match exactly the `wanted` ones among `names`."""
     chosen = set(wanted)
     others = {end for name in names if name not in chosen for end in _ends(name)}
     return list(dict.fromkeys(next(e for e in _ends(n) if e not in others) for n in wanted))

@@ -8,7 +8,7 @@ from art_cli.errors import UsageError
 from art_cli.system.files import read_object
 
 ADAPTER = "adapter_config.json"
-GGUF = b"GGUF"  # how such a file begins
+GGUF = b"GGUF"  # magic bytes at the start of the file
 
 
 def check_base_folder(base: str) -> None:

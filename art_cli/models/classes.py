@@ -1,4 +1,4 @@
-"""The class of transformers that loads and saves a checkpoint."""
+"""The transformers class that loads and saves a checkpoint."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import transformers
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-SPEAKS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")  # ends of classes' names
+SPEAKS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")  # suffixes of class names
 
 
 def class_of(config: PreTrainedConfig) -> Any:
-    """Return the class that a base's weights are saved by, eyes and all.
+    """Return the model class to load and save a base with, including its vision tower.
 
-    Raises ValueError where it is no language model.
+    Raises ValueError if it is not a language model.
     """
     for name in config.architectures or ():
         found = getattr(transformers, name, None)

@@ -1,12 +1,12 @@
-"""LoRA on the routed experts of a layer, computed for the tokens that are routed to each.
+"""LoRA on the routed experts of a layer, computed only for the tokens of each expert.
 
 PEFT adapts a fused parameter by adding B_e A_e to the weights of all experts before each forward.
-Here a token's rank-r product is added to what its experts compute, as in any linear map:
+Here a token's rank-r product is added to the output of its experts, as in any linear map:
 
     y = x W_e + scale * (x A_e) B_e        for each expert e that the token is routed to
 
-The wrappers are PEFT's own (`ParamWrapper`), with another forward: names, shapes and files are
-PEFT's, and so is the result.
+The wrappers are PEFT's own (`ParamWrapper`) with another forward. Names, shapes, files and the
+result are PEFT's.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from peft import PeftModel
 from peft.tuners.lora.layer import ParamWrapper
 from torch import Tensor, nn
 
-ALIGNED = 8  # columns: a GPU's grouped product reads 16 bytes at a time
+ALIGNED = 8  # columns; a GPU's grouped product reads 16 bytes at a time
 
 
 def use_own_experts(adapted: PeftModel) -> None:
-    """Let PEFT's wrappers of experts compute as this module does."""
+    """Replace the forward of PEFT's expert wrappers by that of this module."""
     for module in adapted.modules():
         if type(module) is ParamWrapper and not isinstance(module.get_base_layer(), nn.Linear):
             module.__class__ = ExpertLora
 
 
 def adapts_experts(model: nn.Module) -> bool:
-    """Return whether an adapter is on routed experts."""
+    """Return whether the model has an adapter on routed experts."""
     return any(isinstance(module, ExpertLora) for module in model.modules())
 
 
 class ExpertLora(ParamWrapper):
-    """LoRA on one fused parameter; the wrapper of the other one may be inside."""
+    """LoRA on one fused parameter. The wrapper of the other parameter may be nested inside."""
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Return what the experts' own forward does, of tokens [T, H], with the adapter."""
+        """Return the experts' output for tokens [T, H], adapter included."""
         index, weights = args
         if self.disable_adapters:
             return self.get_base_layer()(x, index, weights)
@@ -53,7 +53,7 @@ class ExpertLora(ParamWrapper):
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """LoRA's addition to one fused parameter, in the type that the experts compute in."""
+    """The low-rank addition to one fused parameter, in the dtype of the experts."""
 
     a: Tensor  # [experts * r, in]
     b: Tensor  # [out, r * experts]
@@ -62,7 +62,7 @@ class Delta:
 
     @classmethod
     def of(cls, layer: ParamWrapper, dtype: torch.dtype) -> Delta:
-        """Return the factors of the layer's adapter."""
+        """Return the factors of the layer's active adapter."""
         [name] = layer.active_adapters
         a: Any = layer.lora_A[name].weight
         b: Any = layer.lora_B[name].weight
@@ -70,22 +70,22 @@ class Delta:
 
     @property
     def each_a(self) -> Tensor:
-        """A [experts, in, r], a view."""
+        """A, shape [experts, in, r], as a view."""
         return self.a.view(self.num_experts, -1, self.a.shape[1]).transpose(1, 2)
 
     @property
     def each_b(self) -> Tensor:
-        """B [experts, r, out], a view."""
+        """B, shape [experts, r, out], as a view."""
         return self.b.view(len(self.b), -1, self.num_experts).permute(2, 1, 0)
 
     def some_b(self, experts: Tensor) -> Tensor:
-        """Return B of some experts; in memory one expert is not in one piece."""
+        """Return a copy of some experts' B, which is not contiguous in memory for one expert."""
         columns = self.b.view(-1, self.num_experts).index_select(1, experts)
         return columns.view(len(self.b), -1, len(experts)).permute(2, 1, 0)
 
 
 def delta_weight(layer: Any) -> Tensor:
-    """Return what an adapter's layer adds to its parameter, in float32 where that is possible."""
+    """Return the addition of an adapter layer to its parameter, in float32 if possible."""
     if not isinstance(layer, ParamWrapper) or layer.get_param().ndim == 2:
         return layer.get_delta_weight(layer.active_adapters[0])
     delta = Delta.of(layer, torch.float32)
@@ -95,7 +95,7 @@ def delta_weight(layer: Any) -> Tensor:
 
 
 def fits(experts: nn.Module) -> bool:
-    """Return whether these are fused experts of the kind that `routed` computes."""
+    """Return whether these are fused experts that `routed` computes correctly."""
     expected = ("has_gate", "has_bias", "is_transposed", "_apply_gate", "down_proj")
     if not all(hasattr(experts, name) for name in expected):
         return False
@@ -123,7 +123,7 @@ def _same_result(experts: Any) -> bool:
 def routed(
     experts: Any, x: Tensor, index: Tensor, weights: Tensor, deltas: dict[str, Delta]
 ) -> Tensor:
-    """Return the weighted sum [T, H] of the experts index [T, k] of tokens x [T, H]."""
+    """Return the weighted sum [T, H] of the outputs of experts index [T, k] for tokens x [T, H]."""
     chosen, order = index.reshape(-1).sort(stable=True)
     groups = _Groups(chosen, experts.down_proj)
     rows = x[order // index.shape[-1]]
@@ -150,10 +150,10 @@ def _map(
 
 
 class _Groups:
-    """Rows in the order of their experts."""
+    """Rows sorted by expert."""
 
     def __init__(self, chosen: Tensor, like: Tensor) -> None:
-        """`chosen` [S] is the expert of each row, ascending; `like` is one of their weights."""
+        """`chosen` [S] is the expert of each row, ascending; `like` is one of the weights."""
         self.chosen = chosen
         counts = torch.bincount(chosen, minlength=len(like))
         self._ends = counts.cumsum(0).int() if _has_grouped_product(like) else None
@@ -162,7 +162,7 @@ class _Groups:
             self._hit = [e for e, n in enumerate(self._sizes) if n]
 
     def product(self, rows: Tensor, weight: Tensor, delta: Delta | None) -> Tensor:
-        """Return each row [S, in] times its expert's matrix, of weight [experts, in, out]."""
+        """Return each row [S, in] times its expert's matrix, from weight [experts, in, out]."""
         if self._ends is not None:
             return self._at_once(rows, weight, delta, self._ends)
         parts = rows.split([self._sizes[e] for e in self._hit])
@@ -179,7 +179,7 @@ class _Groups:
 
     @staticmethod
     def _at_once(rows: Tensor, weight: Tensor, delta: Delta | None, ends: Tensor) -> Tensor:
-        """Compute it on a GPU, which is never asked how many rows there are of each."""
+        """Compute the product in one GPU call, without reading the row counts back to the CPU."""
         out = F.grouped_mm(rows, weight, offs=ends)
         if delta:
             spare = -delta.each_a.shape[2] % ALIGNED
@@ -191,8 +191,10 @@ class _Groups:
 
 
 def _unbound(weight: Tensor) -> Any:
-    """Return what [expert] can be asked of. Where it is trained, the experts have one gradient: to
-    pick one by its index would make a gradient as large as all of them each time."""
+    """Return the matrices of the experts, indexable by expert.
+
+    A trained weight is unbound once. Indexing it would create a full-size gradient for each expert.
+    """
     return weight.unbind() if weight.requires_grad and torch.is_grad_enabled() else weight
 
 

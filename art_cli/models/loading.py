@@ -1,4 +1,4 @@
-"""From the section `model` to a policy: a hub id, a folder, or a tiny model made on the spot."""
+"""Load the model of the config: a hub id, a folder, or a newly created tiny model."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from art_cli.models.generation import keep_generation_config
 from art_cli.models.policy import Policy
 from art_cli.models.tiny import make as make_tiny
 
-CACHE_LINE = 64  # bytes; where torch has its own tensors begin
+CACHE_LINE = 64  # bytes; torch aligns its own tensors to this
 
 logging.disable_progress_bar()
 logging.set_verbosity_error()
 
 
 def load_policy(cfg: ModelConfig, texts: Iterable[str], seed: int) -> Policy:
-    """Return the base that the config names, before any adapter.
+    """Return the base that the config names, without an adapter.
 
-    `texts` train the tokenizer of `tiny`. Raises UsageError where the folder or hub id cannot be
-    loaded, PreflightError where there is no such device.
+    `texts` train the tokenizer of `tiny`. Raises UsageError if the folder or hub id cannot be
+    loaded, PreflightError if there is no such device.
     """
     has_gpu = torch.cuda.is_available()
     if cfg.device == "cuda" and not has_gpu:
@@ -51,7 +51,7 @@ def load_policy(cfg: ModelConfig, texts: Iterable[str], seed: int) -> Policy:
         dtype = getattr(torch, dtype_of(cfg, on_gpu=True))
         settings = _quantization(cfg.quantize, device, dtype)
         model, tokenizer = _from_pretrained(cfg.base, dtype=dtype, **settings)
-        return Policy(model, tokenizer)  # a quantized model is made where it stays
+        return Policy(model, tokenizer)  # a quantized model is loaded directly onto its device
     else:
         model, tokenizer = _from_pretrained(cfg.base, dtype="auto")
     device = device_of(cfg.device, model.num_parameters(), has_gpu=has_gpu)
@@ -61,8 +61,8 @@ def load_policy(cfg: ModelConfig, texts: Iterable[str], seed: int) -> Policy:
     for tensor in (*model.parameters(), *model.buffers()):
         if tensor.is_floating_point():
             tensor.data = tensor.data.to(dtype)
-        # A matrix product may round otherwise where its operand begins at another place of a cache
-        # line, as what is read from a file does: a run that goes on would not be bit for bit.
+        # A matrix product may round differently if its operand is not aligned to a cache line, as
+        # weights read from a file may be. A resumed run would then not be bit-identical.
         if tensor.data_ptr() % CACHE_LINE:
             tensor.data = tensor.data.clone()
     use_quickest(model)
@@ -70,9 +70,10 @@ def load_policy(cfg: ModelConfig, texts: Iterable[str], seed: int) -> Policy:
 
 
 def _quantization(bits: str, device: str, dtype: torch.dtype) -> dict[str, Any]:
-    """Quantization of the base: NF4 (2305.14314) or LLM.int8 (2208.07339); the head stays.
+    """Return the settings that quantize the base, except its head.
 
-    Raises PreflightError without a GPU or the package.
+    They use NF4 (2305.14314) or LLM.int8 (2208.07339). Raises PreflightError without a GPU or the
+    package.
     """
     if device != "cuda":
         raise PreflightError(f"model.quantize={bits} needs a CUDA device; remove it to train here")
@@ -107,7 +108,9 @@ def _from_pretrained(base: str, **settings: Any) -> tuple[PreTrainedModel, PreTr
             f"model.base: cannot load {base!r} (neither a folder with a model nor a hub id that "
             f"can be reached): {first}"
         ) from e
-    if getattr(model, "_hf_peft_config_loaded", False):  # of a hub id: check_base_folder saw none
+    if getattr(
+        model, "_hf_peft_config_loaded", False
+    ):  # a hub id: check_base_folder checks folders
         raise UsageError(
             f"model.base: {base!r} holds an adapter beside its weights, and transformers loads "
             "both; take the model that the adapter is for"

@@ -1,9 +1,9 @@
-"""LoRA on linear maps (2106.09685), with fewer passes over what they return than PEFT's.
+"""LoRA on linear maps (2106.09685) with less memory traffic than PEFT's.
 
-PEFT makes y + (x A') B' * scale a step at a time and in the adapter's float32: each step passes
-over as much as the map returns, and each map keeps a float32 copy of x. Here the second product is
-added to y where y is, in the type that the base computes in, and maps that read the same x keep it
-once. Weights, names and files stay PEFT's.
+PEFT computes y + (x A') B' * scale in separate steps and in the adapter's float32. Each step reads
+and writes tensors as large as the output, and each map stores a float32 copy of x. Here the second
+product is accumulated into y in the base's dtype, and maps with the same input x store it once.
+Weights, names and files stay PEFT's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from art_cli.models.forward.products import OneDnnLinear, product
 
 
 def use_own_linear(adapted: PeftModel) -> None:
-    """Let PEFT's layers of plain linear maps compute as this module does."""
+    """Replace the forward of PEFT's layers of plain linear maps by that of this module."""
     for module in adapted.modules():
         if type(module) is Linear and type(module.get_base_layer()) in (nn.Linear, OneDnnLinear):
             module.__class__ = LoraLinear
@@ -33,15 +33,15 @@ class LoraLinear(Linear):
     """LoRA on a linear map."""
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Return what the map and its adapter make of x [..., I]: [..., O]."""
+        """Return the output [..., O] of the map and its adapter for x [..., I]."""
         return _adapted(self, x)
 
 
 class LoraByWeight(ParamWrapper):
-    """LoRA on a linear map that PEFT names by its weight (see adapter.py)."""
+    """LoRA on a linear map that PEFT addresses by its weight (see adapter.py)."""
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Return what the map and its adapter make of x [..., I]: [..., O]."""
+        """Return the output [..., O] of the map and its adapter for x [..., I]."""
         return _adapted(self, x)
 
 
@@ -56,7 +56,7 @@ def _adapted(layer: Any, x: Tensor) -> Tensor:
 
 
 class _Product(torch.autograd.Function):
-    """x W' + bias + scale * (x A') B'; W and the bias are frozen."""
+    """x W' + bias + scale * (x A') B' with its gradients; W and the bias are frozen."""
 
     @staticmethod
     def forward(  # type: ignore[override]

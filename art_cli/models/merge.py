@@ -1,7 +1,7 @@
-"""A base with an adapter on it, written as if there were no adapter.
+"""Merging of an adapter into its base, while writing the weights to disk.
 
-The model's own weights stay as they are, for to merge and unmerge in place would round them. One
-file at a time is merged and written, so that a second copy of the whole is never in memory.
+The model's own weights are not changed, because merging and unmerging in place would round them.
+Weights are merged and written one file at a time, so memory never holds a second copy of the model.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from art_cli.models.experts import delta_weight
 from art_cli.models.generation import keep_generation_config
 from art_cli.models.saved_weights import damage_told
 
-FILE_SIZE = 2 * 2**30  # bytes of weights in one file, about
+FILE_SIZE = 2 * 2**30  # approximate bytes of weights in one file
 LAYER = re.compile(r".*?\.\d+\.")
 WHOLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -38,7 +38,7 @@ INDEX = "model.safetensors.index.json"
 def write_merged(adapted: PeftModel, folder: Path) -> None:
     """Write all weights, named as transformers saves those of the base.
 
-    Raises OSError, and TrainerError where a merged weight is not finite.
+    Raises OSError, and TrainerError if a merged weight is not finite.
     """
     base: Any = adapted.get_base_model()
     layers = _adapter_layers(base)
@@ -52,7 +52,7 @@ def write_merged(adapted: PeftModel, folder: Path) -> None:
         save_file(merged, folder / name, metadata={"format": "pt"})
         place |= dict.fromkeys(merged, name)
         total += sum(map(_size, merged.values()))
-        del merged  # before the next one is made
+        del merged  # frees memory before the next one
     if len(files) > 1:
         index = {"metadata": {"total_size": total}, "weight_map": place}
         (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n")
@@ -61,7 +61,7 @@ def write_merged(adapted: PeftModel, folder: Path) -> None:
 def merge_folder(base: str, adapter: Path, to: Path) -> None:
     """Write a base with the adapter in a folder merged into it, with its configs, in its dtype.
 
-    Raises UsageError where the base cannot be loaded, CheckpointError where the adapter cannot;
+    Raises UsageError if the base cannot be loaded, CheckpointError if the adapter cannot. Raises
     OSError, TrainerError.
     """
     logging.disable_progress_bar()
@@ -79,7 +79,7 @@ def merge_folder(base: str, adapter: Path, to: Path) -> None:
 
 
 def _adapter_layers(base: PreTrainedModel) -> dict[str, Any]:
-    """Return the adapter's layers by the name of the one parameter that each adds to."""
+    """Return the adapter's layers by the name of the parameter that each adds to."""
     return {
         f"{_plain(name)}.{getattr(layer, 'parameter_name', 'weight')}": layer
         for name, layer in base.named_modules()
@@ -88,7 +88,7 @@ def _adapter_layers(base: PreTrainedModel) -> dict[str, Any]:
 
 
 def _plain(name: str) -> str:
-    """Return the name that a weight or module had before the adapter was put around it."""
+    """Return the name that a weight or module had before the adapter wrapped it."""
     return re.sub(r"\.base_layer(?=\.|$)", "", name)
 
 
@@ -100,8 +100,10 @@ def _own_weights(base: PreTrainedModel) -> dict[str, Tensor]:
 
 
 def _files(weights: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
-    """Yield what comes into one file. A layer stays whole: what are several tensors in the model
-    may be one in a file."""
+    """Yield the weights of each file.
+
+    A layer is never split, because several tensors of the model may be one tensor in the file.
+    """
     layers: dict[str, dict[str, Tensor]] = {}
     for name, weight in weights.items():
         layer = LAYER.match(name)
@@ -116,7 +118,7 @@ def _files(weights: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
 
 
 def _merged(name: str, weight: Tensor, layer: Any) -> Tensor:
-    """Return it on the CPU, with what the adapter's layer adds."""
+    """Return the weight on the CPU, with the addition of the adapter's layer."""
     if layer is None:
         return weight.cpu()
     merged = (weight.float() + delta_weight(layer).float()).to(weight.dtype)

@@ -1,4 +1,4 @@
-"""The model that is trained: a base, an adapter on it or not, and its tokenizer."""
+"""The model that is trained: a base with an optional adapter, and its tokenizer."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from art_cli.models.forward.ways import Ways
 from art_cli.models.merge import write_merged
 from art_cli.models.saved_weights import damage_told
 
-FINGERPRINT_SIZE = 4096  # weights
+FINGERPRINT_SIZE = 4096  # number of sampled weights
 
 
 class Policy:
-    """A causal language model with what training needs of it.
+    """A causal language model with everything that training needs from it.
 
-    Raises UsageError for a model that this program would compute wrongly in every way it knows.
+    Raises UsageError for a model that no supported forward pass computes correctly.
     """
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -50,11 +50,11 @@ class Policy:
         self.model: PreTrainedModel | PeftModel = model
         self._reference: list[Tensor] | None = None
         self._decoder: Any = decoder_of(model)
-        self.head: Head = head_of(model)  # what makes logits of hidden states
-        # A turn may be held to a grammar over the model's tokens.
+        self.head: Head = head_of(model)  # computes logits from hidden states
+        # A turn may be constrained by a grammar over the model's tokens.
         self.grammars = Grammars(lambda: Vocabulary.of(tokenizer, len(self.head.weight)))
-        self.recomputes = False  # layers in the backward: train.gradient_checkpointing
-        self.base.eval()  # no dropout: what is sampled and what is trained is one distribution
+        self.recomputes = False  # layers in the backward pass: train.gradient_checkpointing
+        self.base.eval()  # no dropout: sampling and training need the same distribution
         self.ways = Ways()
         self.ways = find_ways(self)
         self.use_attention(self.ways.attention)
@@ -93,12 +93,12 @@ class Policy:
 
     @property
     def has_reference(self) -> bool:
-        """True if the weights of step 0 are kept."""
+        """True if the weights of step 0 are stored."""
         return self._reference is not None
 
     @property
     def eos_token_ids(self) -> list[int]:
-        """Tokens that the model's own settings say end a text."""
+        """Token ids that end a text according to the model's generation config."""
         eos = self.base.generation_config.eos_token_id if self.base.generation_config else None
         return [eos] if isinstance(eos, int) else list(eos or [])
 
@@ -111,7 +111,7 @@ class Policy:
     ) -> Tensor:
         """Return the last hidden states [B, T, D] of ids [B, T] at positions [B, T].
 
-        With `wanted` [S], those of a batch of one at these places: [S, D].
+        With `wanted` [S] and B = 1, return only the states at these indices: [S, D].
         """
         layout = layout or Causal()
         recompute = self.recomputes and torch.is_grad_enabled()
@@ -132,51 +132,51 @@ class Policy:
         layout: Layout | None = None,
         recompute: bool = False,
     ) -> Tensor:
-        """Return the last hidden states [B, T, D] by transformers' own forward.
+        """Return the last hidden states [B, T, D], computed by transformers' own forward.
 
-        It reads and writes its cache `past`, if that is given.
+        It reads and extends its cache `past`, if given.
         """
         ours = self.ways.attention == ATTENTION
         layout = (layout or Causal()) if ours else None
         return decode(self._decoder, ids, positions, layout, past, recompute)
 
     def use_attention(self, name: str) -> None:
-        """Let the model's layers call this implementation of attention."""
+        """Make the model's layers use this attention implementation."""
         self.base.set_attn_implementation(name)
 
     def to(self, device: str) -> None:
-        """Move all of it."""
+        """Move all weights to a device."""
         self.model.to(device)  # type: ignore[arg-type]
         if self._reference:
             self._reference = [p.to(device) for p in self._reference]
 
     def recompute_layers(self, setting: Literal["auto", "on", "off"]) -> None:
-        """Keep only each layer's input for the backward: train.gradient_checkpointing."""
+        """Store only each layer's input for the backward pass, if `setting` says so."""
         size = sum(p.numel() for p in self.base.parameters())
         self.recomputes = recomputes(setting, size, on_gpu=self.device.type == "cuda")
 
     def add_adapter(self, cfg: AdapterConfig, seed: int) -> None:
-        """Put a fresh adapter on the base: float32, and without effect until it is trained."""
+        """Add a new adapter to the base, in float32. It has no effect until it is trained."""
         torch.manual_seed(seed)
         self.model = with_adapter(self.base, cfg)
         self.base.eval()
 
     def save(self, folder: Path) -> None:
-        """Write `save_weights` and the tokenizer. Raises OSError."""
+        """Write the weights (`save_weights`) and the tokenizer. Raises OSError."""
         self.save_weights(folder)
         self.tokenizer.save_pretrained(str(folder))
 
     def save_weights(self, folder: Path) -> None:
-        """Write the adapter, or all weights, as PEFT or transformers load them. Raises OSError."""
+        """Write the adapter, or all weights, in PEFT's or transformers' format. Raises OSError."""
         with _transformers_attention(self.base):
             if isinstance(self.model, PeftModel):
-                # "auto" would ask the hub whether the base's vocabulary was changed.
+                # "auto" would query the hub for a change of the base's vocabulary.
                 self.model.save_pretrained(str(folder), save_embedding_layers=False)
             else:
                 self.model.save_pretrained(str(folder))
 
     def save_merged(self, folder: Path) -> None:
-        """Write all weights as if there were no adapter. Raises OSError, TrainerError."""
+        """Write all weights with the adapter merged into them. Raises OSError, TrainerError."""
         if isinstance(self.model, PeftModel):
             write_merged(self.model, folder)
         else:
@@ -184,7 +184,7 @@ class Policy:
 
     @torch.no_grad()
     def load(self, folder: Path) -> None:
-        """Take the weights that `save` wrote, in place. Raise CheckpointError for others."""
+        """Load the weights that `save` wrote, in place. Raises CheckpointError."""
         with damage_told(folder):
             if isinstance(self.model, PeftModel):
                 weights = load_file(folder / "adapter_model.safetensors")
@@ -199,7 +199,7 @@ class Policy:
                 mine.copy_(theirs)
 
     def twin(self) -> Policy:
-        """Return the same policy on trainable weights of its own; what is frozen is shared."""
+        """Return a copy of the policy with its own trainable weights and the same frozen ones."""
         frozen = {id(p): p for p in self.model.parameters() if not p.requires_grad}
         other = copy.copy(self)
         other.model = copy.deepcopy(self.model, frozen)  # type: ignore[arg-type]
@@ -210,20 +210,20 @@ class Policy:
 
     @torch.no_grad()
     def copy_weights(self, source: Policy) -> None:
-        """Take the trainable weights of a twin."""
+        """Copy the trainable weights of a twin."""
         for mine, theirs in zip(self.trainable, source.trainable, strict=True):
             mine.copy_(theirs)
 
     def keep_reference(self) -> None:
-        """Remember the present trainable weights as the reference of the KL.
+        """Store a copy of the present trainable weights as the reference of the KL.
 
-        For a fresh adapter, whose product is zero, this is the policy with its adapter off.
+        For a new adapter, whose product is zero, this is the policy without adapter.
         """
         self._reference = [p.detach().clone() for p in self.trainable]
 
     @contextlib.contextmanager
     def as_reference(self) -> Iterator[None]:
-        """Use the reference's weights within."""
+        """Use the reference's weights inside this context."""
         assert self._reference is not None, "keep_reference was not called"
         present = [p.data for p in self.trainable]
         for p, data in zip(self.trainable, self._reference, strict=True):
@@ -236,13 +236,13 @@ class Policy:
 
 
 def _check_all(missing: Iterable[str]) -> None:
-    """Raise ValueError for weights that a file lacks: libraries draw them at random instead."""
+    """Raise ValueError if a file lacks weights; libraries would initialize them randomly."""
     if names := sorted(missing):
         raise ValueError(f"it has no weights for {', '.join(names[:3])}")
 
 
 class Reference:
-    """A policy with its adapter off, as far as an engine needs it."""
+    """A policy with its adapter off, with the interface that an engine needs."""
 
     def __init__(self, policy: Policy) -> None:
         assert isinstance(policy.model, PeftModel)
@@ -271,7 +271,7 @@ class Reference:
             return self._policy.decode(ids, positions, past, layout)
 
     def fingerprint(self) -> str:
-        """Return a hash that tells these weights from those of another base."""
+        """Return a hash that distinguishes these weights from those of another base."""
         weights = self.head.weight.detach().flatten()
         some = weights[:: max(1, len(weights) // FINGERPRINT_SIZE)].float().cpu().numpy()
         return hashlib.sha256(some.tobytes()).hexdigest()
@@ -279,12 +279,12 @@ class Reference:
 
 @contextlib.contextmanager
 def _transformers_attention(model: PreTrainedModel) -> Iterator[None]:
-    """Keep our attention function's name out of configs that are saved within."""
+    """Keep our attention function's name out of configs that are saved inside this context."""
     before = str(model.config._attn_implementation)
     model.set_attn_implementation("sdpa" if model._supports_sdpa else "eager")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # PEFT looks for the base on the hub to warn of it
+            warnings.simplefilter("ignore")  # PEFT may fail to find the base on the hub and warns
             yield
     finally:
         model.set_attn_implementation(before)

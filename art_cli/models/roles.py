@@ -1,7 +1,7 @@
-"""The parts of a text decoder by name and type, in any family of transformers.
+"""Parts of a text decoder by name and role, for any family of transformers.
 
 transformers 5 stores the experts of one layer as fused parameters [experts, out, in] of a module
-`experts`; the router beside it is a module of its own. All else that has a weight matrix is a
+`experts`, with the router as a separate module beside it. Every other weight matrix belongs to a
 linear map.
 """
 
@@ -21,11 +21,11 @@ from art_cli.models.forward.decoder import decoder_of
 Role = Literal["attention", "mlp", "experts", "router"]
 
 LINEAR = (nn.Linear, Conv1D)
-EXPERTS = "experts"  # what transformers calls the module of the routed experts
+EXPERTS = "experts"  # transformers' name for the module of routed experts
 ROUTERS = {"gate", "router", "shared_expert_gate"}
 SHARED = re.compile(r"shared_(expert|mlp)")
 MIXING = re.compile(r"attn|attention|mamba|mixer|conv|temporal|recurrent|ssm|rwkv|time_mix")
-# What a Mamba layer's kernels read the weights of, without calling the module.
+# Modules whose weights a Mamba layer's kernels read without calling the module.
 OF_KERNELS = ("out_proj", "dt_proj")
 MLP_CLASS = re.compile(r"(MLP|Mlp|MoE|FFN|FeedForward|SparseMoeBlock)$")
 
@@ -36,7 +36,7 @@ class ModelPart:
 
     name: str  # of the linear module, or of the parameter
     role: Role
-    module: nn.Module  # the map itself, or the module that holds the parameter
+    module: nn.Module  # the linear map, or the module that holds the parameter
 
     @property
     def is_fused(self) -> bool:
@@ -45,13 +45,13 @@ class ModelPart:
 
     @property
     def tensor(self) -> nn.Parameter:
-        """The weights: [out, in] of a map, [experts, ., .] of fused ones."""
+        """The weights: [out, in] of a linear map, [experts, ., .] of fused experts."""
         name = self.name.rpartition(".")[2] if self.is_fused else "weight"
         return getattr(self.module, name)
 
     @property
     def sides(self) -> int:
-        """Inputs and outputs, of all experts: the size of an adapter of rank 1."""
+        """Inputs plus outputs, summed over experts: the size of an adapter of rank 1."""
         shape = self.tensor.shape
         return shape[0] * (shape[1] + shape[2]) if self.is_fused else shape[0] + shape[1]
 
@@ -59,7 +59,7 @@ class ModelPart:
 def parts_of(base: PreTrainedModel) -> list[ModelPart]:
     """Return the parts of the text decoder in the order of the model.
 
-    What is outside of it, a vision tower or the head, is not among them.
+    Modules outside the decoder, such as a vision tower or the head, are not included.
     """
     decoder = decoder_of(base)
     [prefix] = [name for name, module in base.named_modules() if module is decoder]
@@ -67,7 +67,7 @@ def parts_of(base: PreTrainedModel) -> list[ModelPart]:
     found = [p for p in _parts(decoder, prefix) if p.module is not head]
     if any(p.role == EXPERTS for p in found):
         return found
-    # A dense family may call a map `gate` that routes nothing.
+    # A dense family may have a linear map named `gate` that is not a router.
     return [ModelPart(p.name, "mlp", p.module) if p.role == "router" else p for p in found]
 
 

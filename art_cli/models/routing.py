@@ -1,4 +1,4 @@
-"""The routers' choices of experts for each token, as it is read."""
+"""Record the routers' choices of experts during forward passes."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ TOP_K = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_t
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """One layer's router, on n tokens."""
+    """The output of one layer's router for n tokens."""
 
     logits: Tensor  # [n, experts]
     chosen: Tensor  # [n, k] experts, int64
 
 
 class Routers:
-    """The routers of a model, layer by layer; none in a dense one."""
+    """The routers of a model, in layer order. Empty for a dense model."""
 
     def __init__(self, model: Any) -> None:
-        """`model` is a base, or one under an adapter."""
+        """`model` is a base, or a model with an adapter on a base."""
         decoder = decoder_of(model)
-        self._top_k = experts_per_token(model.config)  # for routers whose caller chooses
+        self._top_k = experts_per_token(model.config)  # for routers that do not choose themselves
         self._routers = list(_routers(decoder))
 
     def __len__(self) -> int:
@@ -38,7 +38,7 @@ class Routers:
 
     @contextmanager
     def watched(self) -> Iterator[list[list[Routed]]]:
-        """Give a list for each layer, to which its router adds what it says within."""
+        """Yield a list per layer, to which its router's outputs inside this context are added."""
         said: list[list[Routed]] = [[] for _ in self._routers]
         hooks = [
             router.register_forward_hook(self._hook(index, mine))
@@ -63,7 +63,7 @@ class Routers:
 
 
 def experts_per_token(config: Any) -> int:
-    """Return how many routed experts a token is sent to, by whichever name a family has for it."""
+    """Return the number of routed experts per token, by any of the families' names for it."""
     text = config.get_text_config()
     value = next((getattr(text, name) for name in TOP_K if getattr(text, name, None)), 1)
     return max(value) if isinstance(value, list) else int(value)
@@ -74,7 +74,7 @@ def _is_choice(output: Any) -> bool:
 
 
 def _routers(decoder: nn.Module) -> Iterator[tuple[nn.Module, int]]:
-    """Yield each router and which of its outputs are its logits, as transformers knows them."""
+    """Yield each router, and the index of the logits in its output, as known to transformers."""
     known: Any = (getattr(decoder, "_can_record_outputs", None) or {}).get("router_logits", [])
     recorders = [
         r if isinstance(r, OutputRecorder) else OutputRecorder(r)

@@ -1,4 +1,4 @@
-"""An adapter from its files, as PEFT itself puts it on a model."""
+"""Load a saved adapter onto a model, through PEFT."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from transformers import PreTrainedModel
 
 
 def with_saved_adapter(base: PreTrainedModel, folder: Path) -> PeftModel:
-    """Put the adapter that was saved into a folder on a model. Raises OSError, ValueError."""
+    """Load the adapter in a folder onto a model. Raises OSError, ValueError."""
     return PeftModel.from_pretrained(base, str(folder)).eval()

@@ -1,4 +1,4 @@
-"""Reading weights and optimizer states: what is in the file may be anything."""
+"""Load weights and optimizer states from files whose content is not trusted."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ ERRORS = (
     *(OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, EOFError),
     *(UnpicklingError, SafetensorError, StrictDataclassError),
 )
-SHOWN = 200  # characters of what torch says
+SHOWN = 200  # characters of torch's message
 
 
 @contextmanager
 def damage_told(place: Path) -> Iterator[None]:
-    """Turn what reading a file, or the files of a folder, raises into a CheckpointError."""
+    """Convert errors of reading a file, or the files of a folder, into CheckpointError."""
     try:
         yield
     except torch.OutOfMemoryError:
@@ -32,27 +32,27 @@ def damage_told(place: Path) -> Iterator[None]:
     except ERRORS as e:
         line = " ".join(str(e).split())
         raise CheckpointError(
-            f"{place} is not what a run writes: {type(e).__name__}: {line[:SHOWN]}. Its checksums "
-            "may be right: whoever made the file made them, too. Take another checkpoint"
+            f"{place} is not a valid file: {type(e).__name__}: {line[:SHOWN]}. Its checksums "
+            "may match, since they come with the file. Take another checkpoint"
         ) from None
 
 
 def load_tokenizer(folder: Path, place: Path) -> Any:
-    """Return the tokenizer in a folder, a copy of the checkpoint `place`. Raise CheckpointError."""
+    """Return the tokenizer in `folder`, a copy of checkpoint `place`. Raises CheckpointError."""
     from transformers import AutoTokenizer
 
     with damage_told(place):
         tokenizer = AutoTokenizer.from_pretrained(str(folder))
         if tokenizer.eos_token_id is None:
             raise ValueError("its tokenizer has no token that ends a turn")
-    tokenizer.name_or_path = str(place)  # messages name it; a copy is gone by then
+    tokenizer.name_or_path = str(place)  # for messages; the copy is deleted
     return tokenizer
 
 
 def load_state(file: Path) -> dict[str, Any]:
-    """Return the state of an optimizer that torch saved, which runs no code. Raise CheckpointError.
+    """Load an optimizer state that torch saved, without running code. Raises CheckpointError.
 
-    Python's objects in it are refused.
+    Pickled Python objects in the file are refused.
     """
     with damage_told(file), warnings.catch_warnings(action="ignore"):
         return torch.load(file, weights_only=True, map_location="cpu")

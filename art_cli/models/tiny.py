@@ -1,7 +1,7 @@
-"""`model.base: tiny`: a small language model made on the spot, so that nothing is downloaded.
+"""`model.base: tiny`: a small language model created without any download.
 
-A Qwen3-architecture transformer with random weights, and a byte-level BPE tokenizer trained on the
-env's own texts. It knows nothing: SFT on demonstrations teaches it to speak.
+It is a Qwen3-architecture transformer with random weights, and a byte-level BPE tokenizer trained
+on the env's own texts. SFT on demonstrations must teach it everything.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from art_cli.config.sections.model import TinyConfig
 
 END_OF_TEXT, TURN, END_OF_TURN = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 
-# ChatML, as Qwen's. Tools are a line each (name, arguments, what for) instead of a JSON schema: a
-# model of this size reads one word at a time. Calls that an API keeps apart from the words come
-# with them again, as they are sampled.
+# ChatML, like Qwen's. Each tool is one line (name, arguments, description) instead of a JSON
+# schema, which is too complex for a model of this size. Calls that an API stores apart from the
+# text are rendered after it, as they are sampled.
 CHAT_TEMPLATE = """\
 {%- for m in messages -%}
 {{ '<|im_start|>' + m.role + '\\n' + (m.content or '') }}
@@ -44,7 +44,7 @@ CHAT_TEMPLATE = """\
 def make(
     cfg: TinyConfig, texts: Iterable[str], seed: int
 ) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
-    """Return a fresh model and tokenizer; the same for the same texts and seed."""
+    """Return a new model and tokenizer, determined by the texts and the seed."""
     tokenizer = _tokenizer(texts, cfg.vocab_size)
     heads = max(2, cfg.hidden_size // 32)
     config = Qwen3Config(

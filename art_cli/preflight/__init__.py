@@ -1,1 +1,1 @@
-"""Checks before anything costs money: does it fit, is all there, does it run."""
+"""Checks before a run costs anything: memory, packages, services, envs."""

@@ -34,17 +34,16 @@ from art_cli.rollout.env_class import env_of
 from art_cli.training.trainers.router_load import check_router
 
 LONGEST = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length")
-# Kinds of rope that reach `factor` times as far as the positions which they name.
+# RoPE types that reach `factor` times as far as the positions they were trained on.
 STRETCHING = ("yarn", "linear")
-TOKENIZERS = ("tokenizer", "vocab", "spiece", "tekken")  # how names of their files begin
+TOKENIZERS = ("tokenizer", "vocab", "spiece", "tekken")  # prefixes of tokenizer file names
 PLAIN = "take its unquantized weights; model.quantize: 4bit makes a base small when it is loaded"
 
 
 def check_base(loaded: LoadedExperiment) -> list[str]:
-    """Return what the user should know of the base of a config, before it is loaded.
+    """Return warnings about a config's base, before it is loaded.
 
-    Raises ConfigError with all that makes it unfit, each with its place; UsageError where there is
-    no such model.
+    Raises ConfigError with every problem and its place, UsageError if there is no such model.
     """
     found = list(findings_of(loaded))
     if wrong := [f for f in found if f.status == "failed"]:
@@ -55,9 +54,9 @@ def check_base(loaded: LoadedExperiment) -> list[str]:
 
 
 def findings_of(loaded: LoadedExperiment) -> Iterator[CheckResult]:
-    """Return what is known of the base, and whether the config's other lines go with it.
+    """Yield check results for the base, and for other settings that must fit it.
 
-    Nothing of `tiny`, which is made here. Raises UsageError where there is no such model.
+    `tiny` has no results. Raises UsageError if there is no such model.
     """
     base = loaded.experiment.model.base
     if base == "tiny":
@@ -88,7 +87,7 @@ def findings_of(loaded: LoadedExperiment) -> Iterator[CheckResult]:
 
 
 def of_config(base: str, config: dict[str, Any], where: str = "") -> Iterator[CheckResult]:
-    """Return what a config.json says by itself."""
+    """Yield the check results that follow from a config.json alone."""
     family = config.get("model_type")
     if family not in CONFIG_MAPPING:
         own = ", and its own code is not run" if "auto_map" in config else ""
@@ -136,7 +135,7 @@ def _of_length(
 
 
 def _of_routers(loaded: LoadedExperiment, whole: PreTrainedConfig) -> Iterator[CheckResult]:
-    """Return whether an auxiliary loss finds a router, of the base without its weights."""
+    """Check that an auxiliary router loss has a router, on the base without its weights."""
     coef, key = loaded.experiment.train.router_aux_loss_coef, "train.router_aux_loss_coef"
     if not coef:
         return
@@ -150,10 +149,10 @@ def _of_routers(loaded: LoadedExperiment, whole: PreTrainedConfig) -> Iterator[C
 
 
 def longest_of(config: PreTrainedConfig) -> int | None:
-    """Return how many tokens the base's positions reach, its rope's scaling included.
+    """Return the maximum number of tokens that the base's positions allow, with RoPE scaling.
 
-    Of a rope that changes with the length of a text, those before it does. None where nothing says
-    so: recurrent layers have no positions.
+    If RoPE depends on the length of a text, return the length from which it changes. Return None if
+    the config has no limit, as for recurrent layers.
     """
     text: Any = config.get_text_config()
     named = [getattr(text, name, None) for name in LONGEST]
@@ -178,13 +177,13 @@ def of_tokenizer(
     tools: list[dict[str, Any]],
     where: str = "",
 ) -> Iterator[CheckResult]:
-    """Return what the tokenizer and its chat template say, in an env with these tools."""
+    """Yield check results for the tokenizer and its chat template, in an env with these tools."""
     base = model.base
     size, rows = vocabulary_of(tokenizer), getattr(whole.get_text_config(), "vocab_size", None)
     if isinstance(rows, int) and size > rows:
         yield failed(
             f"model.base: the tokenizer of {base} has {size} tokens, and the model {rows} "
-            "embeddings: the last ones would be read beyond its table",
+            "embeddings, so some token ids have no embedding",
             where,
             "take the tokenizer that belongs to the weights",
         )
@@ -207,11 +206,11 @@ def of_tokenizer(
 
 
 def eos_of(base: str, config: PreTrainedConfig) -> list[int]:
-    """Return the tokens that the base's own settings say end a text, as a loaded model has them."""
+    """Return the ids that end a text by the base's own settings, as a loaded model has them."""
     is_here = local_config(base) is not None
     try:
         settings: Any = GenerationConfig.from_pretrained(base, local_files_only=is_here)
-    except (OSError, ValueError):  # it has none
+    except (OSError, ValueError):  # no generation config
         settings = config.get_text_config()
     eos = getattr(settings, "eos_token_id", None)
     return [eos] if isinstance(eos, int) else list(eos or [])
@@ -232,10 +231,10 @@ ANY_TOOL = {
 
 
 def tokenizer_of(base: str) -> tuple[PreTrainedTokenizerBase | None, str]:
-    """Return the tokenizer, of this machine or of the hub, or why there is none."""
-    is_here = local_config(base) is not None  # then the hub may be dead, and that takes a minute
+    """Return the tokenizer from this machine or the hub, or None and the reason."""
+    is_here = local_config(base) is not None  # then skip the hub, whose timeout is a minute
     if os.path.isdir(base) and not any(p.name.startswith(TOKENIZERS) for p in Path(base).iterdir()):
-        return None, f"no tokenizer in {base}"  # transformers would make an empty one
+        return None, f"no tokenizer in {base}"  # transformers would create an empty one
     try:
         return AutoTokenizer.from_pretrained(base, local_files_only=is_here), ""
     except (OSError, ValueError, KeyError, ImportError) as e:

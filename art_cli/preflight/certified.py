@@ -1,4 +1,4 @@
-"""The record of bases that have passed, so that `art run` can say that one has not."""
+"""Record of the bases that passed `art certify`, so `art run` can warn about others."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any
 
 from art_cli.system.files import atomic_write, cache_folder
 
-KEPT = 1000  # entries, the newest
+KEPT = 1000  # number of newest entries
 
 
 def record_file() -> Path:
-    """Return the file of what has passed on this machine."""
+    """Return the file with the record of this machine."""
     return cache_folder("certified.json")
 
 
 def key_of(config: dict[str, Any]) -> str:
-    """Return what a base's passing is remembered by: its config, and what computed it."""
+    """Return the key of a base in the record: a hash of its config and of package versions."""
     versions = [f"{name} {version(name)}" for name in ("art-cli", "transformers", "torch", "peft")]
     said = json.dumps([versions, config], sort_keys=True, default=str)
     return hashlib.sha256(said.encode()).hexdigest()
 
 
 def remember(config: dict[str, Any], base: str) -> None:
-    """Write that the base has passed. Raises OSError."""
+    """Record that the base has passed. Raises OSError."""
     file = record_file()
     known = {k: v for k, v in _read(file).items() if k != key_of(config)}
     known[key_of(config)] = base
@@ -35,7 +35,7 @@ def remember(config: dict[str, Any], base: str) -> None:
 
 
 def is_certified(config: dict[str, Any]) -> bool:
-    """Return whether the base of this config has passed here, with these versions."""
+    """Return whether the base with this config has passed here, with these versions."""
     return key_of(config) in _read(record_file())
 
 

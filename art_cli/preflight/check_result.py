@@ -1,4 +1,4 @@
-"""A result of a check of an env, and its place in the user's code."""
+"""The result of a check, and functions that locate its place in the user's code."""
 
 from __future__ import annotations
 
@@ -23,50 +23,50 @@ Status = Literal["ok", "warning", "failed", "skipped"]
 class CheckResult:
     """One line of the report."""
 
-    check: str = ""  # its name; filled in by the one who runs the checks
+    check: str = ""  # name of the check; set by the function that runs the checks
     status: Status
     what: str
-    where: str = ""  # file:line, where it is known
-    todo: str = ""  # what mends it
+    where: str = ""  # file:line, if known
+    todo: str = ""  # the remedy
 
 
 CheckResults = Iterator[CheckResult]
 
 
 def ok(what: str) -> CheckResult:
-    """Return a result that all is well, with what was seen."""
+    """Return a passed result, with a summary of what was checked."""
     return CheckResult(status="ok", what=what)
 
 
 def failed(what: str, where: str = "", todo: str = "") -> CheckResult:
-    """Return a result for which a pull request with this env would be sent back."""
+    """Return a result for a defect that must be fixed before the env is used."""
     return CheckResult(status="failed", what=what, where=where, todo=todo)
 
 
 def warning(what: str, where: str = "", todo: str = "") -> CheckResult:
-    """Maybe on purpose: only the author can say."""
+    """Return a result that may be intended. Only the author can tell."""
     return CheckResult(status="warning", what=what, where=where, todo=todo)
 
 
 def skipped(what: str, todo: str = "") -> CheckResult:
-    """Not looked at, and why."""
+    """Return a result for something that was not checked, with the reason."""
     return CheckResult(status="skipped", what=what, todo=todo)
 
 
 def own_modules(env_class: type) -> list[ModuleType]:
-    """Return the modules that hold the env and those of its bases that are not ours."""
+    """Return the modules of the env and its bases, except those of art_cli."""
     names = dict.fromkeys(c.__module__ for c in env_class.__mro__)
     theirs = [n for n in names if n.partition(".")[0] not in ("art_cli", "builtins")]
     return [sys.modules[n] for n in theirs if n in sys.modules]
 
 
 def own_files(env_class: type) -> set[str]:
-    """Return the files of own_modules."""
+    """Return the absolute source files of `own_modules`."""
     return {str(Path(m.__file__).absolute()) for m in own_modules(env_class) if m.__file__}
 
 
 def place_of(env_class: type, name: str = "") -> str:
-    """`file:line` of a method, or of the class where it is not the user's own; "" if unknown."""
+    """Return `file:line` of a method, or of the class if the method is inherited; "" if unknown."""
     if remote := getattr(env_class, "art_remote", None):
         file, _, line = remote.places.get(name, remote.places[""]).rpartition(":")
         return f"{short(file)}:{line}" if file else ""
@@ -86,7 +86,7 @@ def _line_of(thing: Any) -> str:
 
 
 def place_of_name(env_class: type, name: str) -> str:
-    """`file:line` of the first assignment to a name in own_modules; "" if there is none."""
+    """Return `file:line` of the first assignment to a name in `own_modules`, or ""."""
     for module in own_modules(env_class):
         try:
             tree = ast.parse(inspect.getsource(module))
@@ -108,7 +108,7 @@ def where_and_what(error: BaseException, env_class: type) -> tuple[str, str]:
         for f in traceback.extract_tb(error.__traceback__)
         if str(Path(f.filename).absolute()) in files
     ]
-    if isinstance(error, UsageError | PlacedError):  # its text has the place
+    if isinstance(error, UsageError | PlacedError):  # the message includes the place
         return "", str(error)
     return (places or [""])[-1], f"{type(error).__name__}: {error}"
 

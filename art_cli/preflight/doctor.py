@@ -1,4 +1,4 @@
-"""Checks of this machine: can it run the config, and what is missing? All of them, in order."""
+"""Checks that this machine can run the config, reported in order."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from art_cli.preflight.user_code import check_own_code
 from art_cli.rollout.agents.build import make_runner
 from art_cli.runs.trackers.build import check_trackers
 
-CPU_FLOPS = 1e10  # operations a second of one core, of those that a small model reaches
-LITTLE_DISK = 20 * GIB  # where it is not known what a run takes
+CPU_FLOPS = 1e10  # operations per second and core that a small model reaches
+LITTLE_DISK = 20 * GIB  # bytes, if the size of a run is unknown
 
 
 def examine(loaded: LoadedExperiment | None, runs_dir: Path) -> Iterator[CheckResult]:
-    """One result after the other; those that are `failed` keep the config from running here."""
+    """Yield one result after another. A `failed` result means that the config cannot run here."""
     gpus = present()
     cfg = loaded.experiment if loaded else None
     llms = models_asked(cfg, loaded.env_settings) if cfg and loaded else {}
@@ -69,12 +69,12 @@ def examine(loaded: LoadedExperiment | None, runs_dir: Path) -> Iterator[CheckRe
 
 
 def _check_base(loaded: LoadedExperiment) -> list[CheckResult]:
-    """Return what the base's config.json and tokenizer say of it."""
+    """Return the check results of the base's config.json and tokenizer."""
     if loaded.experiment.model.base == "tiny":
         return []
     try:
         from art_cli.preflight.base_model import findings_of
-    except (ImportError, OSError):  # torch cannot be imported, as has been said
+    except (ImportError, OSError):  # torch cannot be imported, which is reported already
         return []
     return [replace(f, what=f"{f.where}: {f.what}") if f.where else f for f in findings_of(loaded)]
 
@@ -82,7 +82,7 @@ def _check_base(loaded: LoadedExperiment) -> list[CheckResult]:
 def _check_model(
     cfg: Experiment, memory: Forecast | None, gpus: list[Gpu]
 ) -> Iterator[CheckResult]:
-    """Return whether the base fits: on the GPU, or in the memory of a machine without one."""
+    """Check that the base fits on the GPU, or in memory if there is no GPU."""
     if cfg.model.device == "cuda" and not gpus:
         yield failed("model.device is cuda, and there is no GPU", todo="model.device=auto, or cpu")
     if memory is None:
@@ -100,11 +100,11 @@ def _check_model(
 
 
 def _check_memory(cfg: Experiment, memory: Forecast, shape: Shape) -> Iterator[CheckResult]:
-    """The base is read into the machine's memory first; without a GPU it stays, in float32."""
+    """Check the machine's memory: the base is read into it first, and stays there without a GPU."""
     free = free_memory()
     needed = weights(shape, memory.job) if memory.gpu else shape.num_params * 4.0
     if free is not None and needed > free:
-        state = warning if memory.gpu else failed  # what is read from a file may go page by page
+        state = warning if memory.gpu else failed  # pages read from a file can be evicted
         sizes = f"{needed / GIB:.1f} GiB, and {free / GIB:.1f} GiB of memory are free"
         todo = "a machine with more memory" + ("" if memory.gpu else ", or one with a GPU")
         yield state(f"{memory.base} is {sizes}", todo=todo)
@@ -122,9 +122,9 @@ def _check_memory(cfg: Experiment, memory: Forecast, shape: Shape) -> Iterator[C
 
 
 def _hours_on_cpu(cfg: Experiment, shape: Shape) -> float:
-    """Return the hours that a run takes at most, by its sampled tokens.
+    """Return an upper bound of the hours that a run takes, from its sampled tokens.
 
-    A token costs 2 operations a parameter to sample and 6 to learn from (Kaplan et al. 2020).
+    A token costs 2 operations a parameter to sample and 6 to train on (Kaplan et al. 2020).
     """
     train = cfg.train
     tokens = train.steps * train.scenarios_per_step * train.group_size * cfg.sampling.max_tokens
@@ -132,10 +132,10 @@ def _hours_on_cpu(cfg: Experiment, shape: Shape) -> float:
 
 
 def _check_engine(cfg: Experiment) -> Iterator[CheckResult]:
-    """Return whether it is installed, and has its GPUs."""
+    """Check that the engine is installed and has its GPUs."""
     try:
         from art_cli.engines.build import check_engine
-    except (ImportError, OSError):  # torch cannot be imported, as has been said
+    except (ImportError, OSError):  # torch cannot be imported, which is reported already
         return
     try:
         check_engine(cfg)
@@ -147,10 +147,10 @@ def _check_engine(cfg: Experiment) -> Iterator[CheckResult]:
 def _check_disk(
     cfg: Experiment | None, memory: Forecast | None, runs_dir: Path
 ) -> Iterator[CheckResult]:
-    """Room for checkpoints, and for a base that has to be downloaded."""
+    """Check the disk space for checkpoints, and for a base that must be downloaded."""
     runs = cache = float(GIB if cfg else LITTLE_DISK)
     if cfg and memory and memory.shape:
-        # the newest ones, the best one, and the one that is being written
+        # The newest checkpoints, the best one, and the one being written.
         runs += checkpoint(memory.shape, memory.job) * (cfg.checkpoint.keep + 2)
         cache += 0 if local_config(memory.base) else memory.shape.num_params * 2
     for what, folder, needed, todo in (
@@ -167,7 +167,7 @@ def _check_disk(
 
 
 def _check_trackers(loaded: LoadedExperiment) -> Iterator[CheckResult]:
-    """Return whether their packages are installed, and W&B can be used as it must be."""
+    """Check that trackers are installed, and that W&B can be used in the configured mode."""
     try:
         check_trackers(loaded)
     except ConfigError as e:
@@ -177,7 +177,7 @@ def _check_trackers(loaded: LoadedExperiment) -> Iterator[CheckResult]:
 
 
 def _check_own_code(loaded: LoadedExperiment) -> Iterator[CheckResult]:
-    """Return what is wrong with what the config names of the user's own code."""
+    """Check the user's own code that the config names."""
     try:
         yield from map(warning, check_own_code(loaded))
     except ConfigError as e:
@@ -185,7 +185,7 @@ def _check_own_code(loaded: LoadedExperiment) -> Iterator[CheckResult]:
 
 
 def _check_programs(cfg: Experiment) -> Iterator[CheckResult]:
-    """Return what the config would start or read."""
+    """Check the programs that the config would start, and the judge's rubric."""
     try:
         make_runner(cfg.agent)
         if cfg.judge:

@@ -1,4 +1,4 @@
-"""This machine: GPU and driver, packages that go together, disk, memory."""
+"""Checks of this machine: GPU and driver, compatible packages, disk, memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 from art_cli.preflight.check_result import CheckResult, failed, ok, warning
 from art_cli.preflight.memory.gpus import GIB, Gpu, complaint
 
-# Of a CUDA major version, the oldest driver that all its releases run on
+# CUDA major version -> oldest driver that runs all of its releases
 # (docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html).
 OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
 PACKAGES = (
@@ -41,7 +41,7 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def check_machine() -> Iterator[CheckResult]:
-    """Return what it is, and how much memory is left."""
+    """Report the system and its free memory."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     system = f"{platform.system()} {platform.machine()}"
     free = free_memory()
@@ -50,15 +50,15 @@ def check_machine() -> Iterator[CheckResult]:
 
 
 def check_gpus(gpus: list[Gpu]) -> Iterator[CheckResult]:
-    """Cards, and whether others use them."""
+    """Report the GPUs, and whether other programs use them."""
     if not gpus and (said := complaint()):
-        yield failed(f"nvidia-smi: {said}", todo="mend the driver; a reboot often does")
+        yield failed(f"nvidia-smi: {said}", todo="repair the driver; a reboot often helps")
     elif not gpus:
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
         why = f" that CUDA_VISIBLE_DEVICES={hidden} shows" if hidden is not None else ""
         yield warning(
             f"no NVIDIA GPU{why}; tiny models and --smoke run on the CPU",
-            todo="for a real model rent one: art validate CONFIG --gpu H100 says what it takes",
+            todo="for a real model rent one: art validate CONFIG --gpu H100 shows whether it fits",
         )
     for gpu in gpus:
         yield ok(f"{gpu.name}, {gpu.size / GIB:.1f} GiB, driver {gpu.driver}")
@@ -66,12 +66,12 @@ def check_gpus(gpus: list[Gpu]) -> Iterator[CheckResult]:
         if used > 0.1 * gpu.size / GIB:
             yield warning(
                 f"{used:.1f} GiB of it are in use already",
-                todo="nvidia-smi shows by whom; end that, or set CUDA_VISIBLE_DEVICES",
+                todo="nvidia-smi shows the processes; end them, or set CUDA_VISIBLE_DEVICES",
             )
 
 
 def check_torch(gpus: list[Gpu]) -> Iterator[CheckResult]:
-    """Return whether torch can be imported, and finds what is there."""
+    """Check that torch can be imported and sees the GPUs."""
     try:
         import torch
     except (ImportError, OSError) as e:
@@ -95,7 +95,7 @@ def check_torch(gpus: list[Gpu]) -> Iterator[CheckResult]:
 
 
 def check_driver(build: str, driver: str) -> Iterator[CheckResult]:
-    """Return whether a driver is new enough for a CUDA build: `13.0`, `580.65.06`."""
+    """Check that a driver (`580.65.06`) is new enough for a CUDA build (`13.0`)."""
     major, version = int(build.partition(".")[0]), int(driver.partition(".")[0])
     oldest = OLDEST_DRIVER.get(major)
     if oldest is None or version >= oldest:
@@ -110,7 +110,7 @@ def check_driver(build: str, driver: str) -> Iterator[CheckResult]:
 
 
 def check_packages() -> Iterator[CheckResult]:
-    """Versions, and which of them do not go together by their own word."""
+    """Report package versions, and pairs that declare themselves incompatible."""
     found = {name: version for name in PACKAGES if (version := _version(name))}
     yield ok(", ".join(f"{name} {version}" for name, version in found.items()))
     for name, version in found.items():
@@ -127,7 +127,7 @@ def check_packages() -> Iterator[CheckResult]:
 
 
 def clash_of(line: str, found: dict[str, str]) -> str | None:
-    """`torch==2.13.0, but 2.14.0 is installed`, where a requirement is not met by what is."""
+    """Return "torch==2.13.0, but 2.14.0 is installed" for an unmet requirement, else None."""
     try:
         wanted = Requirement(line)
     except InvalidRequirement:
@@ -140,13 +140,13 @@ def clash_of(line: str, found: dict[str, str]) -> str | None:
 
 
 def free_disk(folder: Path) -> int:
-    """Bytes left where a folder is or would be made."""
+    """Return the free bytes on the disk of a folder, which need not exist."""
     there = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
     return shutil.disk_usage(there).free
 
 
 def free_memory() -> int | None:
-    """Bytes that a program can still have, a container's limit included. None: not known here."""
+    """Return the available memory in bytes, within a container's limit. None if unknown."""
     try:
         found = re.search(r"MemAvailable:\s+(\d+) kB", MEMINFO.read_text())
     except OSError:

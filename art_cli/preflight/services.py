@@ -1,6 +1,7 @@
-"""Keys that are set, and servers that answer. A key's value is never looked at but for being there.
+"""Checks of API keys and servers.
 
-All servers are asked at once, and each has a few seconds.
+Of a key, only its presence is checked, never its value. All servers are contacted at once, and each
+has a few seconds to answer.
 """
 
 from __future__ import annotations
@@ -40,22 +41,22 @@ OTHER_KEYS = ("HF_TOKEN", "WANDB_API_KEY", "TOGETHER_API_KEY")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """One that a run would talk to."""
+    """A server that a run would contact."""
 
     name: str
     url: str
-    needed: str = ""  # what cannot go on without it; "": nothing
+    needed: str = ""  # the part of the run that needs it; "": none
 
 
 def models_asked(cfg: Experiment, settings: Any) -> dict[str, LLMConfig]:
-    """Models behind an API, by what the config calls them."""
+    """Return the models behind an API, by their name in the config."""
     found: dict[str, LLMConfig] = {"judge": cfg.judge} if cfg.judge else {}
     found |= models_of_env(cfg.env, settings)
     return {name: llm for name, llm in found.items() if llm.model not in (REFERENCE, STAND_IN)}
 
 
 def check_keys(llms: dict[str, LLMConfig]) -> Iterator[CheckResult]:
-    """Names of those that are set; those that these models need and that are not."""
+    """Report the keys that are set, and those that these models need but are not set."""
     names = (*KEYS.values(), *OTHER_KEYS)
     present = [name for name in names if os.environ.get(name)]
     yield ok(f"set: {', '.join(present)}" if present else "none is set")
@@ -69,7 +70,7 @@ def check_keys(llms: dict[str, LLMConfig]) -> Iterator[CheckResult]:
 
 
 def servers(cfg: Experiment | None, llms: dict[str, LLMConfig]) -> list[Service]:
-    """Return the servers that a run would talk to; without a config, those with a key here."""
+    """Return the servers that a run would contact. Without a config, those with a key set here."""
     hub = os.environ.get("HF_ENDPOINT", HUB)
     if cfg is None:
         keyed = [p for p, key in KEYS.items() if os.environ.get(key)]
@@ -101,14 +102,14 @@ def servers(cfg: Experiment | None, llms: dict[str, LLMConfig]) -> list[Service]
 
 
 def check_servers(found: list[Service]) -> Iterator[CheckResult]:
-    """Ask all of them at once. Any HTTP answer counts."""
+    """Contact all servers at once. Any HTTP response counts as an answer."""
     answers: dict[Service, str] = {}
 
     def ask(server: Service) -> None:
         answers[server] = _ask(server.url)
 
-    # Threads of their own, not a pool's: name resolution has no deadline, and an exit waits for a
-    # pool.
+    # Threads of our own instead of a pool: name resolution has no deadline, and at exit Python
+    # waits for the threads of a pool.
     threads = [threading.Thread(target=ask, args=(s,), daemon=True) for s in found]
     for thread in threads:
         thread.start()
@@ -123,14 +124,14 @@ def check_servers(found: list[Service]) -> Iterator[CheckResult]:
         elif server.needed:
             yield failed(
                 f"{where} does not answer: {why}",
-                todo=f"it is needed for {server.needed}; is it running, is there a proxy to set?",
+                todo=f"it is needed for {server.needed}; is it running, is a proxy needed?",
             )
         else:
             yield warning(f"{where} does not answer: {why}")
 
 
 def _ask(url: str) -> str:
-    """Return why there is no answer; "" where there is one."""
+    """Return the reason why there is no answer, or ""."""
     try:
         is_here = httpx.URL(url).host in ("127.0.0.1", "localhost", "::1")
         httpx.get(url, timeout=SECONDS, trust_env=not is_here)
@@ -140,6 +141,6 @@ def _ask(url: str) -> str:
 
 
 def _host(url: str) -> str:
-    """Return a URL's host, without what may be secret in the URL."""
+    """Return a URL's host and port, without parts that may be secret."""
     parts = urlsplit(url)
     return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)

@@ -1,9 +1,9 @@
 """`art run --smoke`: the same experiment for one step, small enough for any CPU.
 
-A smoke run is nothing but a config: that of the experiment with overrides on top. All code that
-reads it is the code of the real run. What costs money or memory stands in: a small random model for
-the base (of its family, with its tokenizer, where those can be had), nobody for judges and users.
-What a random model never does, solve the task, the env's own gold() does beside it.
+A smoke run is only a config: the experiment's with overrides. All code that reads it is the code of
+a real run. Cheap substitutes replace what costs money or memory: a small random model replaces the
+base (of its family and with its tokenizer, if available), and a stub replaces judges and simulated
+users. A random model never solves the task, so the env's own gold() is played in addition.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ transformers_logging.disable_progress_bar()
 
 SUFFIX = "-smoke"
 NUM_GOLD = 4  # episodes
-LONGEST = 32768  # tokens of an episode in another tokenizer than the base's, which may take more
+LONGEST = 32768  # tokens of an episode, if the tokenizer is not the base's and may need more tokens
 LONGEST_TURN = 16
 AGENT_SECONDS = 30.0
 
 
 def name_of(name: str) -> str:
-    """Return the name of an experiment's smoke run."""
+    """Return the name of the smoke run of an experiment."""
     return name[: 100 - len(SUFFIX)] + SUFFIX
 
 
 def overrides(cfg: Experiment, settings: Any, base: StandIn) -> list[str]:
-    """Return what is changed of the experiment, as one would write it behind `art run CONFIG`."""
+    """Return the changes to the experiment, as overrides for `art run CONFIG`."""
     changes: dict[str, Any] = {
         "name": name_of(cfg.name),
-        "model": None,  # first, so that nothing of what is replaced stays
+        "model": None,  # reset first, so that no replaced field remains
         "engine": None,
         "backend": None,
         "track": None,
@@ -96,15 +96,15 @@ def overrides(cfg: Experiment, settings: Any, base: StandIn) -> list[str]:
 def _model(cfg: Experiment, base: StandIn) -> dict[str, Any]:
     adapter = cfg.model.adapter and asdict(cfg.model.adapter)
     model = {"base": base.name, "adapter": adapter, "device": "cpu", "dtype": "float32"}
-    if base.has_tokenizer:  # else it is not the base's own chat template
+    if base.has_tokenizer:  # else the chat template is not the base's
         model |= {"tool_format": cfg.model.tool_format, "template_args": cfg.model.template_args}
     return model | ({"tiny": asdict(cfg.model.tiny)} if base.name == "tiny" else {})
 
 
 def _nobody(cfg: Experiment, settings: Any) -> Iterator[str]:
-    """In place of the judge, and of every model that the env asks.
+    """Yield overrides that replace the judge and every model that the env calls by a stub.
 
-    A judge is always listened to: what a random model does earns the same nothing everywhere.
+    The judge's reward is always used, because a random model earns the same from any env.
     """
     if cfg.judge:
         yield from _asking_nobody("judge")
@@ -140,23 +140,23 @@ def _line(path: str, value: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandIn:
-    """The model of a smoke run: what it has of the base that it stands in for."""
+    """The model of a smoke run, with whatever is available of the base that it replaces."""
 
     name: str  # as model.base: a folder, or tiny
     config: dict[str, Any] | None = None  # the base's own, if it is known
     tokenizer: PreTrainedTokenizerBase | None = None  # likewise
-    missing: str = ""  # why one of them is not
+    missing: str = ""  # why one of them is missing
 
     @property
     def has_tokenizer(self) -> bool:
-        """True if texts are cut into the base's own tokens, under its own chat template."""
+        """True if the base's own tokenizer and chat template are used."""
         return self.tokenizer is not None
 
 
 def stand_in_for(base: str, folder: Path) -> StandIn:
-    """Return what can be had of the base: its config and its tokenizer, never its weights.
+    """Return the base's config and tokenizer as far as available, never its weights.
 
-    Raises UsageError where there is no such model, or it has no chat template.
+    Raises UsageError if there is no such model, or it has no chat template.
     """
     if base == "tiny":
         return StandIn(name="tiny")
@@ -176,9 +176,8 @@ def stand_in_for(base: str, folder: Path) -> StandIn:
 def make_small(stand_in: StandIn, texts: list[str], seed: int) -> str:
     """Write the model into its folder, and return its family.
 
-    `texts` make a tokenizer where there is none.
-
-    Raises UsageError where the base's config makes no model.
+    `texts` train a tokenizer if there is none. Raises UsageError if the base's config does not
+    describe a model.
     """
     tokenizer, ends = stand_in.tokenizer, {}
     if tokenizer is None:
@@ -198,12 +197,12 @@ def make_small(stand_in: StandIn, texts: list[str], seed: int) -> str:
 
 
 class SmokeModel(TrainableModel):
-    """A model whose update is tried even where all siblings earned the same."""
+    """A model whose update is tried even if all siblings earned the same reward."""
 
     async def update(self, groups: list[TrajectoryGroup]) -> dict[str, float]:
-        """Take the step as if each sibling had earned more than the one before; see TrainableModel.
+        """Run the update as if each sibling had earned more than the previous one.
 
-        The rewards themselves are left as they are: they are what the run's files say.
+        The rewards are restored afterwards, because the run's files report them.
         """
         if any(map(teaches, groups)):
             return await super().update(groups)
@@ -223,7 +222,7 @@ class SmokeModel(TrainableModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoldPlay:
-    """The outcome of the env's own perfect player: one of these is said, the others are empty."""
+    """The outcome of the env's own perfect player. Only one of the fields is set."""
 
     did: str = ""
     odd: str = ""
@@ -250,7 +249,7 @@ def play_gold(env: type[Env], cfg: Experiment, settings: Any) -> GoldPlay:
         return GoldPlay(odd=" · ".join(filter(None, said)))
     for error in (p.error for p in plays if p.error):
         if isinstance(error, NoServicesError):
-            return GoldPlay(not_tried="solving the task: gold() asks a model, which is not there")
+            return GoldPlay(not_tried="solving the task: gold() calls a model, and there is none")
         return GoldPlay(odd=_raised(error, env))
     return GoldPlay(did=_what_gold_did(plays))
 
@@ -271,9 +270,10 @@ def _what_gold_did(plays: list[Played]) -> str:
 def render(
     messages: list[Message], folder: Path, tools: list[Any], model: ModelConfig
 ) -> list[int]:
-    """Return a whole conversation as training would read it, with the tokenizer in a folder.
+    """Render a whole conversation as training would read it, with the tokenizer in a folder.
 
-    Return tokens of each sequence: more than one where the chat template rewrites what was said.
+    Return the number of tokens of each sequence. There are several if the chat template rewrites
+    earlier turns.
     """
     tokenizer = AutoTokenizer.from_pretrained(folder)
     ends = AutoConfig.from_pretrained(folder).get_text_config().eos_token_id

@@ -1,4 +1,4 @@
-"""A trial of the user's own code that a config names, before anything is paid."""
+"""Trial of the user's own code that a config names, before the run costs anything."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ T = TypeVar("T")
 
 
 def check_own_code(loaded: LoadedExperiment, run: RunDir | None = None) -> list[str]:
-    """Try what `train.loss`, `train.advantage`, `train.curriculum` and `env.opponents` name.
+    """Try the code of `train.loss`, `train.advantage`, `train.curriculum` and `env.opponents`.
 
-    Check, too, that the env has enough demonstrations and scenarios for the config. `run` is a run
-    to resume: its opponents are already fixed. Return warnings for the user. Raises
-    ConfigError with what is wrong, CheckpointError for an opponent whose files are damaged. torch,
-    which takes seconds to import, is only needed where one of the first three is the user's own.
+    Also check that the env has enough demonstrations and scenarios for the config. `run` is a run
+    to resume, whose opponents are already fixed. Returns warnings for the user. Raises ConfigError
+    for invalid code, CheckpointError for an opponent whose files are damaged. torch, which takes
+    seconds to import, is imported only if one of the first three is the user's own.
     """
     cfg, settings = loaded.experiment, loaded.env_settings
     train, told = cfg.train, list(too_few_scenarios(loaded))
@@ -76,7 +76,7 @@ def _check_demonstrations(cfg: Experiment) -> None:
     sft, own = cfg.sft or SFTConfig(), env_of(cfg.env).demonstrations
     is_needed = cfg.sft is not None or cfg.model.base == "tiny"
     if is_needed and sft.demonstrations == "env" and _is_default(own):
-        why = "" if cfg.sft else ", of which model.base: tiny makes its tokenizer"
+        why = "" if cfg.sft else ", from which model.base: tiny trains its tokenizer"
         raise UsageError(
             f"{env_of(cfg.env).__name__} has no demonstrations{why}; override demonstrations(), or "
             "give a JSONL file in sft.demonstrations"

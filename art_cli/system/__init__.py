@@ -1,1 +1,1 @@
-"""Files, locks, deadlines, child processes and the terminal: what is not of our field."""
+"""Files, locks, deadlines, child processes: system code independent of machine learning."""

@@ -1,4 +1,4 @@
-"""Names for where fewer signs are allowed: a name that does not fit gets an alias that does."""
+"""Aliases for names in places that allow fewer characters."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ ANY_SIGN = re.compile(r"[^a-zA-Z0-9_-]+")
 
 @dataclass(frozen=True, slots=True)
 class Alphabet:
-    """The names that are allowed somewhere."""
+    """The names that are allowed in some place."""
 
     allows: Callable[[str], object]
-    other: re.Pattern[str]  # signs that an alias has "_" instead of
+    other: re.Pattern[str]  # characters that "_" replaces in an alias
     longest: int = 64
-    prefix: str = "tool"  # of an alias that would otherwise be empty, or not allowed
+    prefix: str = "tool"  # prefix of an alias that would otherwise be empty or not allowed
 
     def fitted(self, name: str) -> str:
-        """Return the allowed name that is most like this one. Accents are dropped."""
+        """Return an allowed name similar to this one. Accents are dropped."""
         plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
         found = self.other.sub("_", plain).strip("_")[: self.longest] or self.prefix
         return found if self.allows(found) else f"{self.prefix}_{found}"[: self.longest]
 
 
-# What the APIs of OpenAI and Anthropic take as the name of a tool.
+# Tool names that the APIs of OpenAI and Anthropic allow.
 API_NAMES = Alphabet(re.compile(r"[a-zA-Z0-9_-]{1,64}").fullmatch, ANY_SIGN)
 
 
 def aliases(names: Sequence[str], alphabet: Alphabet = API_NAMES) -> list[str]:
-    """Return an allowed name for each name, no two alike. A name that is allowed stays.
+    """Return a distinct allowed name for each name. Allowed names stay unchanged.
 
-    Names that become equal are numbered in their order: a.b, a/b, a_b -> a_b_2, a_b_3, a_b.
+    Names that become equal are numbered in order: a.b, a/b, a_b -> a_b_2, a_b_3, a_b.
     """
     taken = {name for name in names if alphabet.allows(name)}
     kept: set[str] = set()
-    numbers: dict[str, int] = {}  # the last one, by what it was put behind
+    numbers: dict[str, int] = {}  # last number used, by name without number
     found: list[str] = []
     for name in names:
         if alphabet.allows(name) and name not in kept:

@@ -1,4 +1,4 @@
-"""The memory of this process: the C library's arenas, and a limit."""
+"""Memory of this process: the C library's arenas, and a limit."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import ctypes
 import resource
 from collections.abc import Iterator
 
-M_ARENA_MAX = -8  # of glibc's mallopt
+M_ARENA_MAX = -8  # parameter of glibc's mallopt
 ARENAS = 2
 
 
 def few_arenas() -> None:
-    """Let threads share glibc's arenas: each would keep the most that it ever held to itself.
+    """Let threads share glibc's arenas, each of which keeps its peak memory.
 
-    A run reads long texts in some twenty threads. Does nothing where the C library is another.
+    A run parses long texts in some twenty threads. Does nothing with another C library.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -23,10 +23,10 @@ def few_arenas() -> None:
 
 @contextlib.contextmanager
 def at_most(num_bytes: int) -> Iterator[None]:
-    """Let this process allocate that much more within, in all of its threads; then MemoryError.
+    """Limit additional memory of this process inside this context; beyond it, MemoryError.
 
-    A single allocation in C cannot be interrupted, and the kernel ends a process that fills the
-    machine.
+    The limit applies to all threads. A single allocation in C cannot be interrupted, and the kernel
+    kills a process that fills the machine.
     """
     limits = resource.getrlimit(resource.RLIMIT_AS)
     try:

@@ -1,4 +1,4 @@
-"""A cache whose size is counted in bytes: what outsiders send decides how large its entries are."""
+"""A cache limited in bytes, because outside input determines the size of its entries."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ V = TypeVar("V")
 
 
 class Recent(Generic[K, V]):
-    """Calls `make`, and keeps the results that were asked for last. Threads may share it."""
+    """Caches the most recently used results of `make`. Thread-safe."""
 
     def __init__(self, make: Callable[[K], V], size: Callable[[K, V], int], most: int) -> None:
-        """Keep at most `most` bytes, as `size` counts those of an entry."""
+        """Keep at most `most` bytes, where `size` returns the bytes of an entry."""
         self._make = make
         self._size = size
         self._most = most
@@ -24,14 +24,14 @@ class Recent(Generic[K, V]):
         self.num_bytes = 0
 
     def __call__(self, key: K) -> V:
-        """Return what `make` gives for the key, now or when it was last asked."""
+        """Return `make(key)`, from the cache if possible."""
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
                 return self._kept[key][0]
         value = self._make(key)
         with self._lock:
-            if key not in self._kept:  # another thread may have been quicker
+            if key not in self._kept:  # another thread may have been faster
                 self._kept[key] = value, self._size(key, value)
                 self.num_bytes += self._kept[key][1]
             value = self._kept[key][0]

@@ -1,4 +1,4 @@
-"""The checksums of a folder's files, in a file beside them that `sha256sum -c` reads too."""
+"""Checksums of a folder's files, in a file that `sha256sum -c` can check."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 
 
 def write_sums(folder: Path) -> None:
-    """Write the checksum of each file in a folder. Raise OSError."""
+    """Write the checksum of each file in a folder. Raises OSError."""
     lines = [f"{_sum(folder / name)}  {name}\n" for name in _names(folder)]
     (folder / SUMS).write_text("".join(lines), encoding="utf-8")
 
 
 def damage(folder: Path, concerns: Callable[[str], bool] = lambda _: True) -> str | None:
-    """Return what is wrong with the files that `concerns` names; None: they are as written."""
+    """Return the damage to files selected by `concerns`, or None if they are as written."""
     try:
         known = dict(_read(folder / SUMS))
         names = {name for name in {*_names(folder), *known} if concerns(name)}
@@ -40,14 +40,14 @@ def damage(folder: Path, concerns: Callable[[str], bool] = lambda _: True) -> st
 
 
 def seal(folder: Path) -> str:
-    """Return the checksum of a folder's checksums, which names its content. Raise OSError."""
+    """Return the checksum of a folder's checksums, which identifies its content. Raises OSError."""
     return _sum(folder / SUMS)
 
 
 def foreign(folder: Path, known_seal: str | None) -> str | None:
-    """Return what in a folder is not of the content that a seal names; None: nothing is.
+    """Return a description of content that does not belong to the seal, or None.
 
-    Files of that content may be missing: a removal that was killed has removed them.
+    Files may be missing, because an interrupted removal may have deleted them.
     """
     try:
         if known_seal is None or folder.is_symlink() or seal(folder) != known_seal:
@@ -66,9 +66,9 @@ def foreign(folder: Path, known_seal: str | None) -> str | None:
 
 
 def remove_sealed(folder: Path) -> None:
-    """Remove a folder of which nothing is `foreign`, its checksums last: they name the rest.
+    """Remove a folder without `foreign` content. Its checksums are removed last.
 
-    Raise OSError.
+    Raises OSError.
     """
     for parent, _, names in os.walk(folder, topdown=False):
         for name in names:
@@ -94,7 +94,7 @@ def _read(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def _names(folder: Path) -> list[str]:
-    """Return all files, by their path in the folder. Hidden ones are the operating system's."""
+    """Return the relative paths of all files. Hidden files, which systems create, are skipped."""
     found = (p.relative_to(folder) for p in sorted(folder.rglob("*")) if p.is_file())
     return [p.as_posix() for p in found if p.name != SUMS and not p.name.startswith(".")]
 

@@ -1,4 +1,4 @@
-"""A server of one's own that is started with the run and ends with it, however the run ends."""
+"""A server process that is started with the run and ends with it, however the run ends."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from art_cli.system.guard import guarded
 
 START_TIMEOUT = 600.0  # seconds: a large model is loaded in minutes
 STOP_TIMEOUT = 5.0  # seconds between asking to stop and killing
-SHOWN = 2000  # characters of what a server that failed has said
+SHOWN = 2000  # characters of a failed server's output
 
 
 class ChildServer:
-    """A process that answers OpenAI's protocol on a port of this machine, under a guard."""
+    """A process that speaks OpenAI's protocol on a local port, under a guard."""
 
     def __init__(self, process: subprocess.Popen[bytes], port: int, log: IO[bytes]) -> None:
         self._process = process
@@ -48,11 +48,11 @@ class ChildServer:
         env: Mapping[str, str] | None = None,
         log: Path | None = None,
     ) -> ChildServer:
-        """Start it and wait until it answers.
+        """Start the server and wait until it answers.
 
-        `{port}` in the command becomes a free port, `{python}` this interpreter; `env` is added to
-        our own; what it prints goes to the end of `log`, if that is given. Raises PreflightError,
-        with what it printed, where it ends or does not answer in time.
+        `{port}` in the command becomes a free port, `{python}` this interpreter. `env` is added to
+        our own. Output is appended to `log`, if given. Raises PreflightError with the output if the
+        server ends or does not answer in time.
         """
         port = _free_port()
         words = [
@@ -63,11 +63,11 @@ class ChildServer:
         printed = log.open("a+b") if log else tempfile.TemporaryFile()  # noqa: SIM115 (kept open)
         process = subprocess.Popen(
             guarded(words),
-            stdin=subprocess.PIPE,  # the guard ends all when it closes
+            stdin=subprocess.PIPE,  # the guard kills everything when it closes
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env={**os.environ, **(env or {})},
-            start_new_session=True,  # Ctrl-C is for the run, which ends its servers itself
+            start_new_session=True,  # Ctrl-C goes to the run, which ends its servers
         )
         server = cls(process, port, printed)
         try:
@@ -79,19 +79,19 @@ class ChildServer:
 
     @property
     def runs(self) -> bool:
-        """True if the process is still there."""
+        """True if the process is still running."""
         return self._process.poll() is None
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; above 128: 128 + the signal that ended it."""
+        """The exit code, 128 + the signal that ended it, or None while it runs."""
         code = self._process.poll()
         if code is not None:
-            self._printed.join(STOP_TIMEOUT)  # so that its log is whole
+            self._printed.join(STOP_TIMEOUT)  # completes its log
         return 128 - code if code is not None and code < 0 else code
 
     def said(self) -> str:
-        """Return the last of what it printed."""
+        """Return the end of the server's output."""
         if not self.runs:
             self._printed.join(STOP_TIMEOUT)
         with self._writing:
@@ -101,7 +101,7 @@ class ChildServer:
         return text[-SHOWN:].strip() or "(nothing)"
 
     async def close(self) -> None:
-        """End all of it: ask first, then kill."""
+        """Stop the server: terminate it first, then kill it."""
         assert self._process.stdin
         self._process.terminate()
         await self.ends_within(STOP_TIMEOUT)
@@ -117,7 +117,7 @@ class ChildServer:
             self._log.flush()
 
     async def ends_within(self, seconds: float) -> bool:
-        """Return whether the process is gone, or goes in so many seconds."""
+        """Return whether the process has ended, or ends within this many seconds."""
         deadline = time.monotonic() + seconds
         while self.runs and time.monotonic() < deadline:
             await asyncio.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Calls that end by a deadline, whatever the code that is called does."""
+"""Calls with a deadline, which holds whatever the called code does."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from typing import Any, TypeVar
 from art_cli.errors import AgentError, ArtError, EnvError, LLMError, UsageError
 
 T = TypeVar("T")
-MAX_STUCK = 256  # threads that were left behind in calls, all at the same time
+MAX_STUCK = 256  # abandoned threads at the same time
 
-SHORTEST_LOOK = 0.05  # seconds between two looks at a limit that is paused
+SHORTEST_LOOK = 0.05  # seconds between checks of a paused limit
 LONG = 2**15  # characters: a few milliseconds of work
 LONG_TIMEOUT = 600.0  # seconds
 UNCOUNTED = contextlib.nullcontext()
-OF_CALL = (UsageError, LLMError, AgentError)  # say that this call failed, and no more
+OF_CALL = (UsageError, LLMError, AgentError)  # errors that concern this call only
 Guard = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
 def is_debugged() -> bool:
-    """Return whether a debugger is attached: who looks at a breakpoint is not late."""
+    """Return whether a debugger is attached: time at a breakpoint must not count."""
     return "pydevd" in sys.modules
 
 
 class DeadlineError(Exception):
-    """A call did not return in time; says which, and how long it was waited for."""
+    """A call did not return in time. The message names the call and its limit."""
 
 
 @contextlib.contextmanager
 def user_code() -> Iterator[None]:
-    """Run code of the user's: an exception that would end the program becomes a RuntimeError.
+    """Run the user's code: an exception that would end the program becomes a RuntimeError.
 
-    That is SystemExit, and each error of art's own that says more than that this call failed. An
-    error with `ends_run` was raised by art itself within the call, and goes through.
+    These are SystemExit, and any of art's errors that concern more than this call. An error with
+    `ends_run` was raised by art itself within the call, and passes through.
     """
     try:
         yield
@@ -55,11 +55,11 @@ def user_code() -> Iterator[None]:
 
 
 class Limit:
-    """The seconds that a call has. They stand still while the call is paused."""
+    """The seconds that a call has left. The clock stops while the call is paused."""
 
     def __init__(self, seconds: float) -> None:
         self._ends = time.monotonic() + seconds
-        self._paused_at: list[float] = []  # a moment for each pause that goes on
+        self._paused_at: list[float] = []  # start times of the pauses in progress
 
     @property
     def left(self) -> float:
@@ -68,7 +68,7 @@ class Limit:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Let no time pass."""
+        """Stop the clock inside this context."""
         self._paused_at.append(time.monotonic())
         try:
             yield
@@ -87,7 +87,7 @@ class Limit:
                 return bool(done)
 
     def task(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Return a task that runs a coroutine, in which `paused` pauses this limit."""
+        """Return a task that runs a coroutine. `paused` in the coroutine pauses this limit."""
         token = _limit.set(self)
         try:
             return asyncio.ensure_future(coroutine)
@@ -99,7 +99,7 @@ _limit: ContextVar[Limit | None] = ContextVar("limit", default=None)
 
 
 def paused() -> contextlib.AbstractContextManager[None]:
-    """Stop the clock of the call that this task runs for, while art does work of its own in it."""
+    """Stop the clock of the call that this task runs for, while art does its own work in it."""
     limit = _limit.get()
     return limit.paused() if limit else contextlib.nullcontext()
 
@@ -112,14 +112,15 @@ async def call(
     counting: contextlib.AbstractContextManager[Any] = UNCOUNTED,
     guard: Guard = user_code,
 ) -> Any:
-    """Return the result of a plain or async function; `counting` is entered while it runs.
+    """Return the result of a plain or async function. `counting` is entered while it runs.
 
-    A plain function runs in a thread. What misses its deadline is abandoned: an async function is
-    cancelled but not waited for, a thread is left behind (it is a daemon and cannot hold up exit).
-    An async function that awaits nothing cannot be left, and so needs no task of its own.
+    A plain function runs in a thread. A call that misses its deadline is abandoned: an async
+    function is cancelled but not awaited, and a thread is left behind (a daemon, which cannot block
+    the exit). An async function that awaits nothing cannot be abandoned, so it runs without its own
+    task.
 
-    Raises DeadlineError, EnvError where too many threads are left behind, or whatever the function
-    raises, as `guard` turns it.
+    Raises DeadlineError, EnvError if too many threads are left behind, or the function's error as
+    converted by `guard`.
     """
     if awaits_nothing(function):
         try:
@@ -149,9 +150,9 @@ async def call(
 
 
 async def run_here(function: Callable[..., Any], *args: Any, what: str) -> Any:
-    """Return what a function returns: an async one runs in this very task, a plain one in a thread.
+    """Return the result of a function. An async one runs in this task, a plain one in a thread.
 
-    There is no deadline; who cancels the task sees to that, and calls `check_stuck`.
+    There is no deadline. The caller must cancel the task in time and call `check_stuck`.
     """
     if inspect.iscoroutinefunction(function):
         return await _survive(user_code, function, *args)
@@ -160,21 +161,21 @@ async def run_here(function: Callable[..., Any], *args: Any, what: str) -> Any:
 
 
 def awaits_nothing(function: Callable[..., Any]) -> bool:
-    """Return whether it is an async function that goes from beginning to end in one go."""
+    """Return whether it is an async function without any await, which runs in one go."""
     code = _code_of(function) if inspect.iscoroutinefunction(function) else None
     return code is not None and not _awaits(code)
 
 
 def check_stuck() -> None:
-    """Raise EnvError where too many threads are left behind in calls."""
+    """Raise EnvError if too many threads are left behind in calls."""
     _threads.check()
 
 
 async def beside(size: int, function: Callable[..., T], *args: Any) -> T:
-    """Return the result of a plain function over `size` characters that somebody sent.
+    """Return the result of a plain function that reads `size` characters of input.
 
-    What is short is done at once. What is long would hold up every other episode, and so it is done
-    in a thread. Raises DeadlineError, or whatever the function raises.
+    Short input is processed at once. Long input would block other episodes, so it is processed in a
+    thread. Raises DeadlineError, or the function's error.
     """
     if size < LONG:
         return function(*args)
@@ -187,13 +188,10 @@ async def beside(size: int, function: Callable[..., T], *args: Any) -> T:
 def within(
     seconds: float, function: Callable[[], T], more: Callable[[], bool] = lambda: False
 ) -> T:
-    """Return what a function returns within so many seconds, for code without an event loop.
+    """Return the result of a function within this many seconds, for code without an event loop.
 
-    SystemExit becomes a RuntimeError.
-
-    When the time is over, `more` is asked whether there is as much again, and so on.
-
-    Raises DeadlineError, or whatever the function raises.
+    When the time is over, `more` decides whether to wait as long again. SystemExit becomes a
+    RuntimeError. Raises DeadlineError, or the function's error.
     """
     results: list[T] = []
     errors: list[BaseException] = []
@@ -224,13 +222,13 @@ async def _survive(guard: Guard, function: Callable[..., Any], *args: Any) -> An
 
 
 def _place(function: Callable[..., Any]) -> str:
-    """Return ` (file:line)` of where the function is defined, if it is written in Python."""
+    """Return ` (file:line)` of the function's definition, if it is written in Python."""
     code = _code_of(function, is_inner=True)
     return f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
 
 
 def _code_of(function: Callable[..., Any], is_inner: bool = False) -> CodeType | None:
-    """Return the code of a function, if it is written in Python; of what it wraps if `is_inner`."""
+    """Return a Python function's code, or None. `is_inner` unwraps decorators first."""
     while isinstance(function, functools.partial):
         function = function.func
     return getattr(inspect.unwrap(function) if is_inner else function, "__code__", None)
@@ -242,13 +240,14 @@ def _awaits(code: CodeType) -> bool:
 
 
 class _DaemonThreads:
-    """A thread pool whose stuck threads cost nothing but themselves.
+    """A thread pool that tolerates stuck threads.
 
-    concurrent.futures would join them at exit, and so hang; a pool of fixed size would run dry.
+    concurrent.futures would join them at exit and hang, and a pool of fixed size would run out of
+    threads.
     """
 
     def __init__(self) -> None:
-        self._called: dict[asyncio.Future[Any], str] = {}  # what goes on, and what it is
+        self._called: dict[asyncio.Future[Any], str] = {}  # calls in progress, with descriptions
         self._jobs: queue.SimpleQueue[
             tuple[Callable[[], Any], asyncio.Future[Any], asyncio.AbstractEventLoop, Guard]
         ] = queue.SimpleQueue()
@@ -268,7 +267,7 @@ class _DaemonThreads:
         return future
 
     def check(self) -> None:
-        """Raise EnvError where too many calls go on that nobody waits for any more."""
+        """Raise EnvError if too many abandoned calls are still running."""
         with self._lock:
             stuck = Counter(what for future, what in self._called.items() if future.cancelled())
         if stuck.total() > MAX_STUCK:
@@ -290,7 +289,7 @@ class _DaemonThreads:
         loop: asyncio.AbstractEventLoop,
         guard: Guard,
     ) -> None:
-        """Do one job. An idle thread holds nothing of it: its arguments may be megabytes."""
+        """Run one job. An idle thread keeps no reference to it, as arguments may be megabytes."""
         try:
             with guard():
                 outcome = (future.set_result, job())
@@ -302,7 +301,7 @@ class _DaemonThreads:
         with self._lock:
             del self._called[future]
             self._idle += 1
-        with contextlib.suppress(RuntimeError):  # the loop closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop has closed, so no caller waits
             loop.call_soon_threadsafe(_settle, future, *outcome)
         del outcome  # an error's traceback holds this frame, which would hold the error
 

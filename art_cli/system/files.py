@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and lines of JSON that every reader takes."""
+"""Atomic file writes, safe reads of files, and JSON lines that any parser accepts."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from art_cli.system.untrusted import (
     wrong_field,
 )
 
-LARGEST = 16 << 20  # characters of a text that a person wrote
-# Of a file of JSON lines, whoever wrote it; of a compressed one, of what is in it.
+LARGEST = 16 << 20  # characters of a text file written by a person
+# Limits of a JSON lines file from any source; for a compressed file, of its content.
 LONGEST_LINE = 64 << 20  # bytes
 MOST_BYTES = 1 << 30
 MOST_LINES = 200_000
-MOST_NAMED = 20  # damaged lines of a file
+MOST_NAMED = 20  # damaged lines that are reported for one file
 
-Check = Callable[[dict[str, Any]], list[str]]  # removes wrong fields of a row, and names them
+Check = Callable[[dict[str, Any]], list[str]]  # removes wrong fields, returns their names
 
 
 def open_file(path: Path) -> BufferedReader:
-    """Open a file to be read. Raise OSError, also for a pipe or a device, which may never end."""
+    """Open a file to be read. Raises OSError, also for a pipe or a device, which may never end."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         mode = os.fstat(descriptor).st_mode
@@ -48,9 +48,9 @@ def open_file(path: Path) -> BufferedReader:
 
 
 def to_append(path: str, flags: int) -> int:
-    """Open a file of a run directory to be written: the `opener` of `open`.
+    """Open a file of a run directory to be written; for use as `opener` of `open`.
 
-    Raise OSError for a link, which may lead to a file of the user's own, a pipe or a device.
+    Raises OSError for a pipe, a device, or a link, which may lead to one of the user's own files.
     """
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
@@ -65,10 +65,9 @@ def to_append(path: str, flags: int) -> int:
 
 
 def read_text(path: Path, largest: int | None = LARGEST) -> str:
-    """Return the text of a file, without the mark that Windows begins it with.
+    """Return the text of a file, without the byte order mark that Windows adds.
 
-    Raise OSError, also for a pipe or a device, and for what is too large to be meant;
-    UnicodeDecodeError.
+    Raises OSError, also for a pipe, a device or a file that is too large, and UnicodeDecodeError.
     """
     with TextIOWrapper(open_file(path), encoding="utf-8-sig") as file:
         text = file.read() if largest is None else file.read(largest + 1)
@@ -78,7 +77,7 @@ def read_text(path: Path, largest: int | None = LARGEST) -> str:
 
 
 def read_small(path: Path) -> str:
-    """Return the text of a file that art has made. Raise ArtError where it is something else."""
+    """Return the text of a file that art has written. Raises ArtError if it is something else."""
     try:
         return read_text(path)
     except (OSError, ValueError) as e:
@@ -86,9 +85,9 @@ def read_small(path: Path) -> str:
 
 
 def read_object(path: Path, fields: dict[Any, tuple[str, ...]]) -> dict[str, Any]:
-    """Return the object in a JSON file, which must have these fields, by their types.
+    """Return the object in a JSON file, which must have these fields, given by type.
 
-    Raise OSError; ValueError, which says what is wrong.
+    Raises OSError. Raises ValueError with the reason if the content is invalid.
     """
     value = read_json(read_text(path))
     if not isinstance(value, dict):
@@ -99,15 +98,15 @@ def read_object(path: Path, fields: dict[Any, tuple[str, ...]]) -> dict[str, Any
 
 
 class Damage:
-    """The damage to a file, line by line: `file:line why`."""
+    """The damaged lines of a file, as messages `file:line why`."""
 
     def __init__(self, path: Path) -> None:
         self.lines: list[str] = []
-        self.is_cut = False  # the rest of the file is too much to be read
+        self.is_cut = False  # the rest of the file was not read, because of its size
         self._path = path
 
     def add(self, number: int, what: str) -> None:
-        """Name a line. Of a file in which nearly all are damaged, the first are enough."""
+        """Add a message about a line. After MOST_NAMED messages, one more covers all others."""
         if len(self.lines) < MOST_NAMED:
             self.lines.append(f"{self._path}:{number} {what}")
         elif len(self.lines) == MOST_NAMED:
@@ -117,9 +116,10 @@ class Damage:
 def lines_of(
     file: BufferedReader | GzipFile, damage: Damage, before: int = 0, most: int = MOST_LINES
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of an open file with their numbers, `before` lines having been read.
+    """Yield the lines of an open file with their numbers. `before` lines were read already.
 
-    What is far too long ends it, and is named. Raise what reading raises.
+    Lines or files beyond the limits end the iteration and are reported. Raises the errors of
+    reading.
     """
     size = 0
     for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), before + 1):
@@ -138,11 +138,11 @@ def row_of(
     check: Check | None = None,
     parse: Callable[[bytes], Any] = json.loads,
 ) -> dict[str, Any] | None:
-    """Return the object in a line of JSON; None where it is empty, or damaged, which is named."""
+    """Return the object in a line of JSON. None if it is empty or damaged, which is reported."""
     if not line.strip():
         return None
     try:
-        row = parse(line.rstrip(b"\n"))  # an error of the last column is of this line
+        row = parse(line.rstrip(b"\n"))  # so that an error position stays on this line
         if is_too_deep(row, line):
             raise UntrustedValueError(f"it is nested more than {ROW_DEPTH} deep")
         if not isinstance(row, dict):
@@ -175,9 +175,9 @@ def _reason(error: Exception) -> str:
 def read_lines(
     path: Path, check: Check | None = None, most: int = MOST_LINES
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the objects in a file of JSON lines, and which lines are damaged: `file:line why`.
+    """Return the objects in a file of JSON lines, and messages `file:line why` for damaged lines.
 
-    A file that is not there has no lines. A kill may tear the last line: that is no damage.
+    A missing file has no lines. An incomplete last line, as left by a kill, is not damage.
     """
     damage = Damage(path)
     rows: list[dict[str, Any]] = []
@@ -195,7 +195,7 @@ def read_lines(
 
 
 def ends_torn(path: Path) -> bool:
-    """Return whether the last line of a file has no end: a kill has torn it."""
+    """Return whether the last line of a file is incomplete, as left by a kill."""
     try:
         with open_file(path) as file:
             if not file.seek(0, os.SEEK_END):
@@ -207,7 +207,7 @@ def ends_torn(path: Path) -> bool:
 
 
 class GrowingLines:
-    """A file of JSON lines that another process appends to: each line is read once."""
+    """Reads a file of JSON lines that another process appends to, each line once."""
 
     def __init__(self, path: Path, check: Check | None = None, most: int = MOST_LINES) -> None:
         self._path, self._check, self._most = path, check, most
@@ -219,13 +219,13 @@ class GrowingLines:
 
     @property
     def damaged(self) -> list[str]:
-        """The part that `read_lines` names."""
+        """The messages about damaged lines, as from `read_lines`."""
         return self._damage.lines
 
     def read(self) -> tuple[list[dict[str, Any]], bool]:
-        """Return the objects that came since the last time, and whether they are all there are.
+        """Return the new objects since the last call, and whether they are all objects of the file.
 
-        They are where the file is another one than then, or shorter: `--resume` takes lines back.
+        They are all if the file was replaced or shortened: `--resume` removes lines.
         """
         rows: list[dict[str, Any]] = []
         try:
@@ -252,10 +252,10 @@ class GrowingLines:
 
 
 def atomic_write(path: Path, content: bytes | str) -> None:
-    """Replace `path` whole or not at all.
+    """Replace `path` atomically.
 
-    Raises ArtError when it cannot be written (full disk, no permission); the old file is then as
-    it was and nothing else is left behind.
+    Raises ArtError if it cannot be written (full disk, no permission). The old file is then
+    unchanged, and no temporary file is left.
     """
     make_folder(path.parent)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -274,7 +274,7 @@ def atomic_write(path: Path, content: bytes | str) -> None:
 
 
 def is_another(file: Path, this: Path) -> bool:
-    """Return whether `file` is there, and is not the file `this` under another name."""
+    """Return whether `file` exists and is not the same file as `this`."""
     try:
         return not os.path.samefile(file, this)
     except OSError:
@@ -282,17 +282,17 @@ def is_another(file: Path, this: Path) -> bool:
 
 
 def cache_folder(name: str) -> Path:
-    """Return where something is kept for all runs of a user."""
+    """Return the cache folder of this name, shared by all runs of a user."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "art" / name
 
 
 def json_line(value: dict[str, Any]) -> str:
-    """Return one line of strict JSON, which every reader takes: NaN and infinity become null."""
+    """Return one line of strict JSON, which any parser accepts: NaN and infinity become null."""
     return strict_json(value) + "\n"
 
 
 def strict_json(value: Any, separators: tuple[str, str] | None = None) -> str:
-    """Return JSON that every reader takes: NaN and infinity become null."""
+    """Return strict JSON, which any parser accepts: NaN and infinity become null."""
     try:
         return json.dumps(value, allow_nan=False, default=str, separators=separators)
     except ValueError:
@@ -309,7 +309,7 @@ def _finite(value: Any) -> Any:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it. Raises PreflightError."""
+    """Create a folder and its parents. Raises PreflightError."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,24 +1,26 @@
-"""Runs a command and sees that nothing of it outlives its starter.
+"""Run a command so that none of its processes outlives the process that started it.
 
 python -I -S guard.py [--limit BYTES] [--last COMMAND] [--input FD] [--hold FILE]
     -- WORD...
 python -I -S guard.py [--limit BYTES] --grace SECONDS -- WORD...
 
-Stdin is held open by the starter: it closes when the starter dies, in whatever way, and then all
-that the command has started is killed. A starter that writes a byte to it lets go of the command,
-which then goes on when the starter has ended. All of it is also killed when the command itself
-ends: vLLM's engine processes do not notice that their server was killed, and would keep the GPU's
-memory. With a limit, the command is killed when it has printed more than so
-many bytes into the file that is stderr. COMMAND, whose words are parted by spaces, is run at the
-very end. The descriptor FD is the command's stdin; without, it has none. FILE is locked, as in
-lock.py, for as long as the guard lives: whoever finds it locked knows that the command goes on.
-With --grace, stdin is the command's, which is written to: once it closes, the command has so many
-seconds to end by itself.
-SIGTERM and SIGINT are handed on to the command's process group; with --hold, SIGHUP kills it. The
-guard ends as the command does: with its exit code, or by the signal that ended it.
+The starter keeps the guard's stdin open. When the starter dies in any way, stdin closes, and the
+guard kills all processes of the command. A starter that writes a byte to stdin releases the
+command, which then continues after the starter's end. The guard also kills all processes when the
+command itself ends: vLLM's engine processes do not notice that their server was killed, and would
+keep the GPU's memory.
 
-On Linux the guard is the subreaper of all that descends from it, so that a process which moved to a
-session of its own is found and killed too. Elsewhere (macOS) only the process group is killed.
+- --limit: kill the command when it has printed more than BYTES into the file that is stderr.
+- --last: run COMMAND, split at spaces, at the very end.
+- --input: use descriptor FD as the command's stdin. Without it, the command has no stdin.
+- --hold: lock FILE as in lock.py while the guard lives, which shows others that the command runs.
+- --grace: pass stdin on to the command. After it closes, the command has SECONDS to end.
+
+SIGTERM and SIGINT are passed on to the command's process group. With --hold, SIGHUP kills it. The
+guard ends like the command, with its exit code or by its signal.
+
+On Linux the guard is the subreaper of all descendants, so it finds and kills even a process that
+moved to its own session. Elsewhere (macOS) only the process group is killed.
 """
 
 from __future__ import annotations
@@ -32,11 +34,11 @@ import sys
 import time
 
 HANDED_ON = {signal.SIGTERM, signal.SIGINT}
-LOOK_EVERY = 100  # milliseconds between two looks at how much was printed
+LOOK_EVERY = 100  # milliseconds between checks of the printed bytes
 LAST_TIMEOUT = 30.0  # seconds for the last command
 PR_SET_PDEATHSIG, PR_GET_DUMPABLE, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 3, 4, 36
-NOT_STARTED = 127  # the exit code that a shell gives
-HOLD_TIMEOUT = 10.0  # seconds: whoever looks whether FILE is locked holds it for an instant
+NOT_STARTED = 127  # the exit code of a shell for a missing command
+HOLD_TIMEOUT = 10.0  # seconds; a process that checks the lock holds it for an instant
 
 
 def guarded(
@@ -48,10 +50,10 @@ def guarded(
     grace: float = 0.0,
     hold: str = "",
 ) -> list[str]:
-    """Return the command line that runs `words` under a guard, which the head of this file tells.
+    """Return the command line that runs `words` under a guard, as described for this module.
 
-    Give what is started a pipe as its stdin, and keep that open. With `grace`, `words` may be
-    written to through it.
+    Start it with a pipe as its stdin, and keep the pipe open. With `grace`, the pipe's content goes
+    to `words`.
     """
     options = {"--limit": str(limit or ""), "--last": " ".join(last or [])}
     options["--grace"] = str(grace or "")
@@ -62,11 +64,11 @@ def guarded(
 
 
 def hide() -> None:
-    """Close this process to others of the same user, on Linux.
+    """Hide this process from others of the same user, on Linux.
 
-    They can no longer read its memory, its files and its environment under /proc, nor trace it;
-    root still can. Therefore the block that held the environment when the process began, which is
-    what /proc/PID/environ shows, is emptied: os.environ keeps copies.
+    They can no longer read its memory, files and environment under /proc, nor trace it. root still
+    can, so the memory block of the initial environment, which /proc/PID/environ shows, is cleared;
+    os.environ keeps copies.
     """
     if sys.platform != "linux" or not _prctl(PR_GET_DUMPABLE):
         return
@@ -80,7 +82,7 @@ def hide() -> None:
 
 
 def main() -> None:
-    """Run the command of the arguments."""
+    """Run the command in the arguments."""
     cut = sys.argv.index("--")
     options = dict(zip(sys.argv[1:cut:2], sys.argv[2:cut:2], strict=True))
     killed = {signal.SIGHUP} if "--hold" in options else set()  # others may run under nohup
@@ -109,7 +111,7 @@ def _prctl(option: int, value: int = 0) -> int:
 
 
 def _hear(*numbers: int) -> int:
-    """Return a descriptor from which the numbers of these signals can be read."""
+    """Return a descriptor that yields the numbers of these signals as bytes."""
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -120,7 +122,7 @@ def _hear(*numbers: int) -> int:
 
 def _hold(file: str) -> None:
     """Lock a file until this process ends. The command does not inherit the descriptor."""
-    import fcntl  # few commands need it
+    import fcntl  # imported here because few commands need it
 
     deadline = time.monotonic() + HOLD_TIMEOUT
     while True:
@@ -136,12 +138,12 @@ def _hold(file: str) -> None:
 
 
 def _start(words: list[str], stdin: int) -> int:
-    """Return the id of the command's process, once it has a process group of its own."""
+    """Start the command in a new process group. Return its process id."""
     guard, (started, start) = os.getpid(), os.pipe()
     if command := os.fork():
         os.close(start)
         os.close(stdin)
-        os.read(started, 1)  # until the command's program has taken the place of ours
+        os.read(started, 1)  # until exec has replaced our program
         os.close(started)
         return command
     try:
@@ -161,11 +163,11 @@ def _start(words: list[str], stdin: int) -> int:
 
 
 def _watch(command: int, woken: int, limit: int, grace: float) -> int:
-    """Return how the command ended, as os.wait tells it; see that it does when it must."""
+    """Wait for the command's end, or force it when due. Return its status, as from os.wait."""
     events = select.poll()
-    events.register(0, 0 if grace else select.POLLIN)  # 0: only that it closed
+    events.register(0, 0 if grace else select.POLLIN)  # 0: only report a hang-up
     events.register(woken, select.POLLIN)
-    ends = None  # when the command must have ended
+    ends = None  # deadline for the command's end
     while True:
         for descriptor, _ in events.poll(LOOK_EVERY if limit or ends else None):
             if descriptor == woken:
@@ -178,7 +180,7 @@ def _watch(command: int, woken: int, limit: int, grace: float) -> int:
                 events.unregister(0)
                 if grace or not os.read(0, 1):
                     ends = time.monotonic() + grace
-        while (ended := os.waitpid(-1, os.WNOHANG))[0]:  # orphans of the command come to us
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:  # orphans become our children
             if ended[0] == command:
                 return ended[1]
         if (ends and time.monotonic() >= ends) or (limit and os.fstat(2).st_size > limit):
@@ -191,10 +193,10 @@ def _signal(command: int, number: int) -> None:
 
 
 def _kill_children() -> None:
-    """Kill what the command has left behind, until there is none.
+    """Kill the processes that the command has left behind, until there are none.
 
-    The children of what is killed become ours. No other process can be hit by mistake: an id is
-    free only once its parent, the guard, has waited for it. Processes of other users are left.
+    Children of killed processes become ours. No other process can be hit: an id is reused only
+    after its parent, the guard, has waited for it. Processes of other users are skipped.
     """
     spared: set[int] = set()
     while True:
@@ -224,7 +226,7 @@ def _children() -> list[int]:
 
 
 def _run_last(words: list[str]) -> None:
-    import subprocess  # takes a while, and is seldom needed
+    import subprocess  # slow to import, and seldom needed
 
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         null = subprocess.DEVNULL
@@ -233,7 +235,7 @@ def _run_last(words: list[str]) -> None:
 
 def _end_as(status: int) -> None:
     if os.WIFSIGNALED(status):
-        with contextlib.suppress(OSError):  # nobody can handle SIGKILL
+        with contextlib.suppress(OSError):  # SIGKILL has no handler
             signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
         os.kill(os.getpid(), os.WTERMSIG(status))
     os._exit(os.waitstatus_to_exitcode(status))

@@ -1,4 +1,4 @@
-"""Files that one process at a time may hold."""
+"""File locks between processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _held: set[int] = set()  # file descriptors
 
 
 def _release_in_child() -> None:
-    """Close held locks in a forked worker: it may outlive its killed parent."""
+    """Close held locks in a forked worker, which may outlive its killed parent."""
     for fd in _held:
         os.close(fd)
     _held.clear()
@@ -29,21 +29,21 @@ os.register_at_fork(after_in_child=_release_in_child)
 
 @contextmanager
 def hold(file: Path, seconds: float, refusal: Callable[[], ArtError]) -> Iterator[int]:
-    """Hold `file`, whose descriptor is yielded, from now until the end.
+    """Lock `file` inside this context, and yield its descriptor.
 
-    The kernel lets go of it when the process dies, kill -9 included. Raises what `refusal` makes
-    where another live process goes on holding it for so many seconds; PreflightError where there
-    can be no lock.
+    The kernel releases the lock when the process dies, even by kill -9. Raises the error from
+    `refusal` if another live process holds the lock for `seconds`, PreflightError if the file
+    cannot be locked.
     """
     try:
-        # No link: who holds a lock writes into it. Nothing waits for the other end of a pipe.
+        # No link, because the owner of a lock writes into it. O_NONBLOCK avoids waiting at a pipe.
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         fd = os.open(file, flags, 0o644)
     except OSError as error:
         raise PreflightError(f"cannot open {file}: {error.strerror}.") from error
     try:
         _acquire(fd, file, seconds, refusal)
-        if not _is_there(fd, file):  # its holder has removed it: this is the lock of nothing
+        if not _is_there(fd, file):  # its owner has removed the file meanwhile
             raise refusal()
         _held.add(fd)
         yield fd
@@ -76,7 +76,7 @@ def _is_there(fd: int, file: Path) -> bool:
 
 
 def is_held(file: Path) -> bool:
-    """Return whether a live process holds it. What no process can have made is not held."""
+    """Return whether a live process holds the lock. False if the file cannot be a lock."""
     try:
         fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""Reports of progress, so that no wait is silent."""
+"""Progress reports, so that no wait is without output."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-LOOKS = 1.0  # seconds between two looks at whether something has been silent for too long
+LOOKS = 1.0  # seconds between beats
 
 
 class Report(Protocol):
-    """Told what is going on."""
+    """Receives progress."""
 
     def __call__(self, text: str, done: int | None = None, total: int | None = None) -> None:
-        """`done` of `total`, where that is known."""
+        """Report `text`, with `done` of `total` if known."""
         ...
 
 
 def silent(text: str, done: int | None = None, total: int | None = None) -> None:
-    """Report to nobody."""
+    """Ignore all progress."""
 
 
 _listener: Report = silent
 
 
 def listen(report: Report) -> None:
-    """Let `report` hear what is told where no Report is handed to: in an env, say."""
+    """Send progress to `report` from code that gets no `Report` argument, such as an env."""
     global _listener
     _listener = report
 
 
 def tell(text: str, done: int | None = None, total: int | None = None) -> None:
-    """Tell whoever listens what is going on; an env calls it where its scenarios take long."""
+    """Report progress to the listener. An env may call it if its scenarios take long."""
     _listener(text, done, total)
 
 
 class Pulse:
-    """Calls `beat` every second from a thread of its own, from `start` to `stop`.
+    """Calls `beat` every second from its own thread, from `start` to `stop`.
 
     The main thread may be busy meanwhile: it imports torch, loads weights, or computes an update.
     """
@@ -46,11 +46,11 @@ class Pulse:
         self._ended = threading.Event()
 
     def start(self) -> None:
-        """Begin; the thread does not keep the process alive."""
+        """Start the thread, which does not keep the process alive."""
         threading.Thread(target=self._run, name="progress", daemon=True).start()
 
     def stop(self) -> None:
-        """End; a beat that is under way ends by itself."""
+        """Stop; a beat in progress is completed."""
         self._ended.set()
 
     def _run(self) -> None:

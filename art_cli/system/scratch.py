@@ -1,7 +1,7 @@
 """Temporary folders that do not outlive this process, in whatever way it ends.
 
-A shell waits for its end and then removes those that are left: one shell for each folder in which
-they are made. It looks again after a while, since a program that is being killed may still write.
+For each parent folder, a shell waits for the end of this process and then removes the folders that
+are left. It checks again after a while, because a program being killed may still write.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-REMOVE_TIMEOUT = 60.0  # seconds to remove a folder, until it is left to the very end
-# rm as a process of its own: many files, or many folders in each other, hold up nothing here.
+REMOVE_TIMEOUT = 60.0  # seconds to remove a folder; after that the shell removes it at the end
+# rm runs as a separate process, so that many or deeply nested files block nothing here.
 REMOVE = """
 remove() {
     rm -rf "$1" 2>&- || { chmod -R u+rwx "$1" 2>&-; rm -rf "$1" 2>&1 | tail -n 1; }
@@ -40,23 +40,23 @@ exec 3<&0
 
 
 def make_scratch(kind: str) -> Path:
-    """Return a new folder. A process of its own removes it if this one ends before `remove`."""
+    """Return a new folder. A separate process removes it if this one ends before `remove`."""
     folder = os.path.abspath(tempfile.gettempdir())
     return Path(tempfile.mkdtemp(prefix=f"art-{kind}-{_kept_in(folder)}-", dir=folder))
 
 
 @cache
 def _kept_in(folder: str) -> str:
-    """Start what removes folders of this process; return what their names have in common."""
+    """Start the shell that removes this process's folders. Return the prefix of their names."""
     name, null = secrets.token_hex(4), subprocess.DEVNULL
-    watched, _ = os.pipe()  # the other end is open for as long as this process lives
+    watched, _ = os.pipe()  # the other end stays open while this process lives
     subprocess.run(
         ["sh", "-c", KEEP, "sh", folder, name],
         stdin=watched,
         stdout=null,
         stderr=null,
         cwd="/",
-        start_new_session=True,  # Ctrl-C is for the run
+        start_new_session=True,  # Ctrl-C goes to the run
         check=True,
     )
     os.close(watched)
@@ -64,9 +64,9 @@ def _kept_in(folder: str) -> str:
 
 
 async def remove(folder: Path) -> str:
-    """Remove a folder, with what its owner may not write to, too.
+    """Remove a folder, including parts that its owner may not write to.
 
-    Return why it is still there; "" if it is gone.
+    Return the reason why it still exists, or "" if it is gone.
     """
     process = await asyncio.create_subprocess_exec(
         *("sh", "-c", f'{REMOVE}remove "$1"', "sh", str(folder)),

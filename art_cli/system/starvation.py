@@ -1,7 +1,7 @@
-"""Time that a thread lost because the machine was busy: it was ready to run, and had no processor.
+"""Time that a thread was ready to run but had no processor, because the machine was busy.
 
-Linux counts it for each thread (/proc/self/task/ID/schedstat). Elsewhere nothing is known, and no
-time counts as lost.
+Linux counts it for each thread (/proc/self/task/ID/schedstat). On other systems it is unknown, and
+no time counts as lost.
 """
 
 from __future__ import annotations
@@ -11,35 +11,35 @@ import time
 from pathlib import Path
 
 TASKS = Path("/proc/self/task")
-LEAST = 0.2  # of each second that counts, however busy the machine: so every wait ends
+LEAST = 0.2  # minimum share of time that counts on a busy machine, so every wait ends
 NANOSECONDS = 1e-9
 
 
 def starved(thread_id: int) -> float:
-    """Return the seconds that a thread has been ready to run and did not, since it began.
+    """Return the seconds that a thread was ready to run but did not, since its start.
 
     `thread_id` is the system's (threading.get_native_id()).
     """
     try:
         return int((TASKS / str(thread_id) / "schedstat").read_text().split()[1]) * NANOSECONDS
-    except (OSError, ValueError, IndexError):  # it has ended, or the system does not count
+    except (OSError, ValueError, IndexError):  # the thread has ended, or the system does not count
         return 0.0
 
 
 class FairClock:
-    """A clock that stands still while the machine has no processor for this process."""
+    """A clock that stops while the machine has no processor for this process."""
 
     def __init__(self, interval: float) -> None:
-        """`interval` is the number of seconds after which threads are looked at again."""
+        """Threads are measured at most once in `interval` seconds."""
         self._interval = interval
         self._began = self._looked = time.monotonic()
         self._before = _all_starved()
         self._counted = 0.0
 
     def seconds(self) -> float:
-        """Return the seconds since it was made, without those that the machine took away.
+        """Return the seconds since creation, without those lost because the machine was busy.
 
-        These are the seconds of the thread that lost most: the work may have waited for it.
+        The thread that lost most counts, since the work may have waited for it.
         """
         now = time.monotonic()
         if now - self._looked >= self._interval:

@@ -1,7 +1,7 @@
-"""Checks of values from outside (a client, a model, an env) before they are used.
+"""Validation of values from outside (a client, a model, an env) before use.
 
-What has passed can be written to any file: it is valid Unicode, strict JSON, and not so deep that
-Python cannot walk it.
+A valid value can be written to any file: it is valid Unicode and strict JSON, and not nested too
+deeply for Python to walk it.
 """
 
 from __future__ import annotations
@@ -10,27 +10,27 @@ import json
 import math
 from typing import Any, TypeGuard
 
-MAX_DEPTH = 64  # lists and objects inside of each other
-ROW_DEPTH = MAX_DEPTH + 16  # of a row that a run writes, which holds such values further inside
-MAX_DIGITS = 400  # of an integer: beyond 4300 Python itself refuses to print one
+MAX_DEPTH = 64  # nesting depth of lists and objects
+ROW_DEPTH = MAX_DEPTH + 16  # of a row written by a run, which contains such values
+MAX_DIGITS = 400  # digits of an integer; Python refuses to print more than 4300
 TOO_LARGE = 10**MAX_DIGITS
-MAX_VALUES = 2**20  # in one JSON text: each takes up to a hundred bytes once it is read
-MAX_TEXT = 2**22  # characters of what an env says at once
-SHOWN = 10_000  # characters of an error that are kept
-# Of a number that is computed with: the squares, products and sums of such numbers are finite.
+MAX_VALUES = 2**20  # values in one JSON text, of up to a hundred bytes each in memory
+MAX_TEXT = 2**22  # characters of one text by an env
+SHOWN = 10_000  # stored characters of an error
+# Bound of numbers for arithmetic: their squares, products and sums are finite.
 LARGEST_NUMBER = 1e60
 NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 class UntrustedValueError(ValueError):
-    """Something that cannot be used or written; says what is wrong with it."""
+    """A value that cannot be used or stored. The message gives the reason."""
 
 
 def read_json(source: str | bytes) -> Any:
     """Return the value of a JSON text.
 
-    Python's own reader takes NaN, the last of two equal keys and half a surrogate pair: here they
-    raise UntrustedValueError. Raises ValueError with the place of a typo.
+    Unlike Python's own parser, it rejects NaN, duplicate keys and lone surrogates, with
+    UntrustedValueError. Raises ValueError with the position of a syntax error.
     """
     try:
         text = source if isinstance(source, str) else source.decode("utf-8-sig")
@@ -46,12 +46,12 @@ def read_json(source: str | bytes) -> Any:
 
 
 def check_json(value: Any) -> None:
-    """Raise UntrustedValueError unless `value` is what `read_json` may return."""
+    """Raise UntrustedValueError if `value` is not one that `read_json` may return."""
     level = [value]
     for depth in range(MAX_DEPTH + 1):
         inner: list[Any] = []
         for each in level:
-            if type(each) is str and each.isascii():  # most of them: quickly
+            if type(each) is str and each.isascii():  # fast path for most values
                 continue
             if depth == MAX_DEPTH and isinstance(each, dict | list | tuple):
                 raise UntrustedValueError(f"it is nested more than {MAX_DEPTH} deep")
@@ -68,7 +68,7 @@ def check_json(value: Any) -> None:
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Return whether it is a number that can be computed with; True and False are none."""
+    """Return whether it is a number of usable size. Booleans are not."""
     return (
         isinstance(value, int | float)
         and not isinstance(value, bool)
@@ -77,7 +77,7 @@ def is_number(value: Any) -> TypeGuard[float]:
 
 
 def wrong_field(row: Any, fields: dict[Any, tuple[str, ...]]) -> str | None:
-    """Return the first field, by the types that it may have, that is missing or not of them."""
+    """Return the name of the first field that is missing or has a wrong type, or None."""
     for types, names in fields.items():
         for name in names:
             value = row.get(name, ...) if isinstance(row, dict) else ...
@@ -90,7 +90,7 @@ def wrong_field(row: Any, fields: dict[Any, tuple[str, ...]]) -> str | None:
 def is_too_deep(value: Any, text: bytes) -> bool:
     """Return whether the value of a JSON text is nested deeper than ROW_DEPTH.
 
-    Quicker than `check_json` for long lists of numbers, whose items are not looked at.
+    Faster than `check_json` for long lists of numbers, whose items are not visited.
     """
     if text.count(b"[") + text.count(b"{") <= ROW_DEPTH:
         return False
@@ -98,7 +98,7 @@ def is_too_deep(value: Any, text: bytes) -> bool:
     for bracket in text.translate(None, NOT_BRACKETS):
         depth += 1 if bracket in b"[{" else -1
         deepest = max(deepest, depth)
-    if deepest <= ROW_DEPTH:  # brackets within texts count, too, so that it is this at most
+    if deepest <= ROW_DEPTH:  # an upper bound, since brackets in strings count too
         return False
     level = [value]
     for _ in range(ROW_DEPTH):
@@ -108,7 +108,7 @@ def is_too_deep(value: Any, text: bytes) -> bool:
 
 
 def check_text(text: Any) -> str:
-    """Return the text. Raise UntrustedValueError where it is none, or no file could hold it."""
+    """Return the text. Raises UntrustedValueError if it is not text, or cannot be stored."""
     if not isinstance(text, str):
         raise UntrustedValueError(f"expected text, got {type(text).__name__}")
     try:
@@ -121,7 +121,7 @@ def check_text(text: Any) -> str:
 
 
 def storable(text: str) -> str:
-    """Return the text as any file takes it, cut short where it is very long."""
+    """Return the text in a form that any file can store, shortened if it is very long."""
     if len(text) > SHOWN:
         text = f"{text[: SHOWN // 2]}\n... ({len(text)} characters) ...\n{text[-SHOWN // 2 :]}"
     return text.encode(errors="backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""End the process where no deadline can help: code holds the main thread or the event loop."""
+"""Ending of the process if blocked code makes deadlines useless."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from art_cli.terminal.text import say
 
 @contextlib.contextmanager
 def last_resort(seconds: float, what: str, owner: Path, exit_code: int) -> Iterator[None]:
-    """End the process where the code within takes longer, and say the line that it stands at.
+    """End the process if the code inside takes longer, and report the line at which it hangs.
 
-    It may be a user's file that is being imported, which no exception ends for certain. The line is
-    the innermost in the file `owner`, or else of a module that is being imported.
+    The code may be a user's file being imported, which no exception stops reliably. The line is the
+    innermost one in the file `owner`, or else in a module being imported.
     """
     over = threading.Event()
     watched = threading.get_ident()
@@ -34,7 +34,7 @@ def last_resort(seconds: float, what: str, owner: Path, exit_code: int) -> Itera
         own = [f for f in frames if Path(f.filename).absolute() == owner.absolute()]
         at = (own or [f for f in frames if f.name == "<module>"] or frames)[-1]
         say(
-            f"error: {what} did not end within {seconds:g} s; it stands at "
+            f"error: {what} did not end within {seconds:g} s; it hangs at "
             f"{at.filename}:{at.lineno}: {at.line}",
             file=sys.stderr,
         )
@@ -49,11 +49,11 @@ def last_resort(seconds: float, what: str, owner: Path, exit_code: int) -> Itera
 
 @contextlib.contextmanager
 def watchdog(seconds: float, what: str) -> Iterator[None]:
-    """End the process if the event loop stands still for so long.
+    """End the process if the event loop is blocked for this many seconds.
 
     No deadline on the loop can fire while an `async def` blocks it (or a forward pass never
-    returns), so this one waits in a thread. All that a run writes is atomic: the last checkpoint
-    stays good, and the process ends with exit code 1 after saying where it stood.
+    returns), so this watchdog waits in a thread. A run writes all files atomically, so the last
+    checkpoint stays valid. The process prints where it was blocked and ends with exit code 1.
     """
     beat = time.monotonic()
     over = threading.Event()
@@ -68,7 +68,7 @@ def watchdog(seconds: float, what: str) -> Iterator[None]:
         while not over.wait(interval):
             if time.monotonic() - beat > seconds and not is_debugged():
                 say(
-                    f"\nerror: {what} blocked the program for {seconds:g} s; stopping. It stood "
+                    f"\nerror: {what} blocked the program for {seconds:g} s; stopping. It hung "
                     "here (an `async def` of an env must not block: use a plain `def`):",
                     file=sys.stderr,
                 )

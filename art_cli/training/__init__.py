@@ -1,5 +1,5 @@
-"""Trajectories become a better policy.
+"""Training: from trajectories to a better policy.
 
-`gather.py` rolls out and scores, `batches.py` says when, `algorithm/` is the mathematics,
-`trainers/` take the step, `model.py` holds policy, engine and trainer together.
+`gather.py` rolls out and scores, `batches.py` schedules the rollouts, `algorithm/` has the
+mathematics, `trainers/` apply the updates, and `model.py` joins policy, engine and trainer.
 """

@@ -1,10 +1,10 @@
-"""Rollout batches in their order, begun up to `train.max_staleness` updates early.
+"""Rollout batches in order, started up to `train.max_staleness` updates early.
 
-Batch n is what update n learns from. It may begin once the policy has version n - max_staleness: at
-0 that is after the update before, and nothing is ever stale; at 1 the rollouts of two batches go on
-at once, while the policy is updated too (AReaL, 2505.24298). A trajectory that is on its way when
-new weights arrive goes on with them: each turn says which version sampled it, and the ratio is
-taken against the log-probabilities that it was really sampled with.
+Update n trains on batch n, which may start once the policy has version n - max_staleness. With 0,
+it starts after the previous update and nothing is stale. With 1, two batches are rolled out at
+once, also during an update (AReaL, 2505.24298). An episode in progress continues with new weights
+when they arrive. Each turn records the version that sampled it, and the ratio uses the
+log-probabilities of the actual sampling.
 """
 
 from __future__ import annotations
@@ -21,53 +21,52 @@ from art_cli.training.curriculum.base import Sampler
 from art_cli.training.model import TrainableModel
 from art_cli.types import Scenario, TrajectoryGroup
 
-MAX_REFILLS = 3  # rounds of further scenarios in one batch
+MAX_REFILLS = 3  # rounds of additional scenarios in one batch
 
-# Scenarios, and the name of the moment that their seeds come from, to their scored groups in order
-# and when the last rollout ended.
+# (scenarios, moment that seeds derive from) -> (scored groups in order, time of the last rollout)
 RollOut = Callable[[list[Scenario], str], Awaitable[tuple[list[TrajectoryGroup], float]]]
 
 
 @dataclass(slots=True, kw_only=True)
 class Batch:
-    """The scored groups that one update learns from."""
+    """The scored groups that one update trains on."""
 
     groups: list[TrajectoryGroup]
-    first: int  # scenarios that were taken before its own
-    cursor: int  # and with them
-    began: float  # by the monotonic clock
-    rolled: float  # when the last rollout ended
+    first: int  # number of scenarios taken before this batch
+    cursor: int  # number of scenarios taken after it
+    began: float  # seconds, monotonic clock
+    rolled: float  # when the last rollout ended, same clock
 
 
 class Batches:
-    """Begins batches as early as they may, and hands them out in order."""
+    """Starts batches as early as `train.max_staleness` allows, and returns them in order."""
 
     def __init__(self, model: TrainableModel, sampler: Sampler, roll_out: RollOut) -> None:
-        """Go on where the model's progress says. Raises UsageError where that cannot be."""
+        """Continue from the model's progress. Raises UsageError if its scenarios are gone."""
         self._model = model
         self._sampler = sampler
         self._roll_out = roll_out
         self._begun = model.step
         self._cursor = model.parts.progress.cursor
         self._waiting: deque[asyncio.Task[Batch]] = deque()
-        self._taken: deque[list[Scenario]] = deque()  # of those that wait
-        self._again: deque[list[Scenario]] = deque()  # that had been taken, before a stop
+        self._taken: deque[list[Scenario]] = deque()  # of the batches in `_waiting`
+        self._again: deque[list[Scenario]] = deque()  # taken before the run was interrupted
         if kept := model.parts.progress.curriculum:
             sampler.load(kept["state"])
             self._again.extend(_found(sampler.scenarios, ids) for ids in kept["taken"])
 
     def next(self) -> asyncio.Task[Batch]:
-        """Return the batch of the next update, which raises what rolling it out raises."""
+        """Return the task of the next update's batch. It raises the errors of its rollouts."""
         self._begin()
         self._taken.popleft()
         return self._waiting.popleft()
 
     def settle(self, batch: Batch) -> dict[str, float]:
-        """Let the sampler know how a batch went that has been learned from; return its numbers.
+        """Tell the sampler the results of a batch after its update. Return the sampler's metrics.
 
-        Begin what may run ahead of all that comes between two updates.
+        Starts batches that may run ahead, so that they overlap with the work between two updates.
         """
-        # In self-play each scenario gives a group for every seat, that of its own seat first.
+        # In self-play each scenario yields one group per seat, the scenario's own seat first.
         seats = len(batch.groups) // (batch.cursor - batch.first)
         numbers = self._sampler.note(batch.first, batch.groups[::seats])
         if self._model.experiment.train.max_staleness:
@@ -79,7 +78,7 @@ class Batches:
         return {f"data/curriculum_{name}": value for name, value in numbers.items()}
 
     async def close(self) -> None:
-        """Give up what is on its way; a later run begins it anew."""
+        """Cancel the batches in progress. A resumed run starts them again."""
         for task in self._waiting:
             task.cancel()
         await asyncio.gather(*self._waiting, return_exceptions=True)
@@ -97,9 +96,10 @@ class Batches:
             self._cursor += num
 
     async def _gather(self, number: int, first: int, scenarios: list[Scenario]) -> Batch:
-        """Roll out batch `number`, whose scenarios were taken after `first` others.
+        """Roll out batch `number`. `first` scenarios were taken before these.
 
-        With `train.dynamic_sampling`, add groups for those without a gradient, in rounds.
+        With `train.dynamic_sampling`, roll out more scenarios in rounds until enough groups have a
+        gradient.
         """
         cfg = self._model.experiment.train
         began = rolled = time.monotonic()
@@ -113,17 +113,17 @@ class Batches:
             if missing <= 0 or not cfg.dynamic_sampling:
                 break
             scenarios = self._sampler.take(cursor, missing)
-        if cfg.dynamic_sampling:  # it runs nothing ahead: the next batch begins behind this one
+        if cfg.dynamic_sampling:  # nothing runs ahead, so the next batch starts here
             self._cursor = cursor
         return Batch(groups=groups, first=first, cursor=cursor, began=began, rolled=rolled)
 
 
 def _found(scenarios: list[Scenario], ids: list[str]) -> list[Scenario]:
-    """Return the scenarios of these ids. Raises UsageError where one is gone."""
+    """Return the scenarios with these ids. Raises UsageError if one no longer exists."""
     by_id = {s.id: s for s in scenarios}
     if missing := [id for id in ids if id not in by_id]:
         raise UsageError(
-            f"the checkpoint was about to play the scenario {missing[0]!r}, which the env does not "
-            "have any more; put its data back, or begin anew: --overwrite"
+            f"the checkpoint has a pending batch with the scenario {missing[0]!r}, which the "
+            "env does not have any more; restore its data, or start over: --overwrite"
         )
     return [by_id[id] for id in ids]

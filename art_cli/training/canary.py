@@ -1,8 +1,8 @@
-"""After each sync: does the engine really answer with the trainer's weights?
+"""Check after each sync that the engine samples with the trainer's weights.
 
-Stale weights raise no error: rewards go on, and nothing is learned. A fixed prompt is answered by
-the engine, in the way of any other turn (cached prefixes included), and the trainer says what the
-log-probabilities of that answer are.
+Stale weights raise no error: rewards keep coming, and nothing is learned. The engine therefore
+answers a fixed prompt, by the same path as any turn (prefix cache included). The trainer computes
+the log-probabilities of that answer for comparison.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from art_cli.training.algorithm.packing import TrainSequence
 from art_cli.training.trainers.base import Trainer
 from art_cli.types import Completion
 
-MORE_TOKENS = 16  # of the prompt, than the engine's prefix cache holds in one piece
+MORE_TOKENS = 16  # of the prompt beyond one block of the engine's prefix cache
 ANSWER_TOKENS = 4
-# A single token's log-probability, by dtype, may differ by this much in engine and trainer.
+# Largest difference of a token's log-probability between engine and trainer, by dtype.
 MAX_GAP = {torch.float32: 1e-2, torch.bfloat16: 0.5}
-# Where it has moved by this much at the trainer, it has moved at the engine too.
+# If the trainer's log-probability moved by this much, the engine's must have moved too.
 MOVED = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
 
 
 class Canary:
-    """Remembers the last answer, to tell weights that did not move from weights that did."""
+    """Compares the engine's answer with the trainer, and with the answer before the sync."""
 
     def __init__(
         self, policy: Policy, trainer: Trainer, sampling: SamplingConfig, max_model_len: int
@@ -40,9 +40,9 @@ class Canary:
         self._last: tuple[Completion, Tensor] | None = None
 
     async def check(self, engine: Engine, version: int) -> None:
-        """Raises EngineError where the engine holds other weights than the trainer.
+        """Raise EngineError if the engine holds other weights than the trainer.
 
-        The prompt is long enough to be found in a prefix cache that the sync did not empty.
+        The prompt is long enough to hit a prefix cache that the sync failed to clear.
         """
         num = min(engine.cached_tokens + MORE_TOKENS, self._room)
         prompt = [(7 * i + 3) % self._vocab for i in range(num)]
@@ -52,7 +52,7 @@ class Canary:
         finally:
             session.close()
         mine = self._logprobs(prompt, answer.token_ids)
-        # The engine's are of what is left by top_p and top_k, the trainer's of all tokens.
+        # The engine's log-probabilities are after top_p and top_k, the trainer's over all tokens.
         gap = 0.0 if self._is_cut else float((mine - torch.tensor(answer.logprobs)).abs().max())
         if answer.policy_version != version:
             problem = f"it answers with version {answer.policy_version}"
@@ -76,7 +76,7 @@ class Canary:
             return False
         last, then = self._last
         same = (last.token_ids, last.logprobs) == (answer.token_ids, answer.logprobs)
-        same = same and any(answer.logprobs)  # with top_k=1 they are all 0, and tell nothing
+        same = same and any(answer.logprobs)  # with top_k=1 all are 0 and prove nothing
         return same and float((mine - then).abs().max()) > moved
 
     def _logprobs(self, prompt: list[int], answer: list[int]) -> Tensor:

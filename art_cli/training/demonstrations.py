@@ -1,4 +1,4 @@
-"""Conversations to warm up on: the env's own, or a JSONL file of chat messages."""
+"""Load conversations for SFT from the env, or from a JSONL file of chat messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def load_demonstrations(
 ) -> list[list[Message]]:
     """Load at most `num` conversations from `sft.demonstrations`.
 
-    Raises UsageError where there is none, or with file:line where one is malformed.
+    Raises UsageError if there are none, or with file:line if one is malformed.
     """
     if source == "env":
         try:
@@ -52,7 +52,7 @@ def load_demonstrations(
 
 
 def texts_of(demonstrations: list[list[Message]], tools: list[dict[str, Any]]) -> list[str]:
-    """Return what a tokenizer for the env should know: what is said in it, and its tools.
+    """Return texts to train a tokenizer for the env on: its demonstrations and its tools.
 
     `tools` are JSON schemas.
     """

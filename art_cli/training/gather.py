@@ -1,4 +1,4 @@
-"""Scenarios to scored groups: many episodes of the policy at once, each under its own seed."""
+"""Roll out and score groups of scenarios: many concurrent episodes, each with its own seed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from art_cli.system.progress import Report, silent
 from art_cli.training.model import TrainableModel
 from art_cli.types import Scenario, Split, TrajectoryGroup
 
-Score = Callable[[TrajectoryGroup], Awaitable[object]]  # sets the rewards of a group
-Groups = AsyncGenerator[tuple[int, TrajectoryGroup], None]  # with the places of their scenarios
+Score = Callable[[TrajectoryGroup], Awaitable[object]]  # sets the rewards of a group, in place
+Groups = AsyncGenerator[tuple[int, TrajectoryGroup], None]  # with the index of the scenario
 
 
 async def gather_trajectory_groups(
@@ -29,9 +29,9 @@ async def gather_trajectory_groups(
     after_each: Score | None = None,
     report: Report = silent,
 ) -> list[TrajectoryGroup]:
-    """Roll out a group of each scenario and score it; return the groups in the scenarios' order.
+    """Roll out and score a group for each scenario. Return the groups in the scenarios' order.
 
-    See `rollouts` and `score_groups` (with `after_each` as its `score`), also for what they raise.
+    `after_each` scores a group. Raises the errors of `rollouts` and `score_groups`.
     """
     groups = rollouts(
         model, scenarios, group_size=group_size, purpose=purpose, moment=moment, report=report
@@ -49,13 +49,12 @@ def rollouts(
     moment: str | None = None,
     report: Report = silent,
 ) -> Groups:
-    """Yield `group_size` trajectories of each scenario, as `play_groups` does.
+    """Yield groups of `group_size` trajectories of each scenario, as `play_groups` does.
 
-    All are sampled with the model's present weights, or with newer ones that arrive meanwhile.
-    What is sampled follows from the experiment's seed, `purpose`, `moment` (by default the step and
-    the place in the stream of scenarios), the scenario, and the trajectory's number in this call.
-    Evaluation uses the same at every step, whatever else is evaluated: differences are the
-    policy's.
+    All turns are sampled with the model's present weights, or with newer ones that arrive
+    meanwhile. The seeds derive from the experiment's seed, `purpose`, `moment` (by default the step
+    and the cursor of the scenarios), the scenario, and the trajectory's number in this call.
+    Evaluation uses the same seeds at every step, so differences come from the policy only.
     """
     parts, seed = model.parts, model.experiment.seed
     moment = moment or f"{model.step}+{parts.progress.cursor}"
@@ -65,8 +64,8 @@ def rollouts(
             return parts.eval_agents.open(eval_seed(seed, s, trial))
         return parts.agents.open(seed_of(seed, purpose, moment, s.id, n * group_size + trial))
 
-    # All episodes that have a slot begin in one turn of the event loop, before the first of them
-    # asks for a turn: the engine then knows whom to wait for.
+    # All episodes that have a slot start in the same iteration of the event loop, before any of
+    # them requests a turn. The engine then knows how many requests to batch.
     jobs = [(s, [player(n, k, s) for k in range(group_size)]) for n, s in enumerate(scenarios)]
     return play_groups(
         model.env_class,
@@ -82,12 +81,13 @@ def rollouts(
 async def score_groups(
     groups: Groups, score: Score | None, report: Report = silent
 ) -> tuple[list[TrajectoryGroup], float]:
-    """Score each group as soon as it is complete, while others still play.
+    """Score each group as soon as it is complete, while others are still being played.
 
-    Return them in the order of their scenarios, and when the last was complete (by the monotonic
-    clock). Without `score`, the env's own rewards stand; a group that failed entirely is not
-    scored. Raise what `score` raises, when all groups have been seen through; AgentError where the
-    user's own agent failed in every episode, EnvError where no trajectory came through otherwise.
+    Return the groups in the order of their scenarios, and the monotonic time in seconds when the
+    last one was complete. Without `score`, the env's own rewards stay. A group that failed entirely
+    is not scored. An error of `score` is raised after all groups have ended. Raises AgentError if
+    the user's own agent failed in every episode, EnvError if no trajectory has a reward for another
+    reason.
     """
     found: dict[int, list[TrajectoryGroup]] = {}
     scoring: dict[tuple[int, int], asyncio.Task[object]] = {}
@@ -116,7 +116,7 @@ async def score_groups(
         for task in scoring.values():
             task.cancel()
         raise
-    finally:  # what a judge is asked has been paid for
+    finally:  # requests to a judge are already paid for
         await asyncio.gather(*scoring.values(), return_exceptions=True)
     for place in sorted(scoring):
         scoring[place].result()
@@ -131,5 +131,5 @@ async def score_groups(
 
 
 def scenarios_of(model: TrainableModel, split: Split) -> list[Scenario]:
-    """Return all scenarios of a split. Raise UsageError where there is none, or no end of them."""
+    """Return all scenarios of a split. Raises UsageError if there are none or infinitely many."""
     return scenarios_in(model.env_class, model.settings, split)

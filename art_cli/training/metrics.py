@@ -1,4 +1,4 @@
-"""Numbers of a batch of trajectories. Pure functions."""
+"""Metrics of a batch of trajectories, as pure functions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def reward_metrics(prefix: str, trajectories: list[Trajectory]) -> dict[str, flo
         return {f"{prefix}/crashed": statistics.fmean(crashes)} if crashes else {}
     rewards = [t.reward for t in valid if t.reward is not None]
     out = {f"{prefix}/{k}": v for k, v in env_metrics(valid).items()}
-    if crashes:  # of all: a crash that was left out has no reward
+    if crashes:  # over all trajectories: a crash may have no reward
         out[f"{prefix}/crashed"] = statistics.fmean(crashes)
     out[f"{prefix}/reward"] = statistics.fmean(rewards)
     out[f"{prefix}/turns"] = statistics.fmean(t.num_turns for t in valid)
@@ -36,7 +36,7 @@ def env_metrics(trajectories: Iterable[Trajectory]) -> dict[str, float]:
 
 
 def batch_metrics(groups: list[TrajectoryGroup], step: int) -> dict[str, float]:
-    """Return `train/*` and `data/*` of the batch that the update of version `step` learns from."""
+    """Return `train/*` and `data/*` of the batch that the update of version `step` trains on."""
     trajectories = [t for g in groups for t in g.trajectories]
     by_group = [g.rewards for g in groups]
     rewards = [t.reward for t in trajectories if t.reward is not None]

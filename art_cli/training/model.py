@@ -1,6 +1,6 @@
 """`TrainableModel`: a policy with the engine that samples from it and the trainer that updates it.
 
-The experiment's loop and a person's own script drive the same object.
+The loop of `art run` and your own scripts use the same class.
 """
 
 from __future__ import annotations
@@ -45,44 +45,44 @@ from art_cli.types import TrajectoryGroup
 
 @dataclass(slots=True)
 class Stop:
-    """Asked for by Ctrl-C: what goes on is brought to a good end and saved, then all ends."""
+    """Set by Ctrl-C: the run finishes its current work, saves a checkpoint and ends."""
 
     requested: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
 class Parts:
-    """The objects that a backend makes for a model."""
+    """The objects that a backend creates for a model."""
 
     run: RunDir
     policy: Policy
     renderer: Renderer
     engine: Engine
     canary: Canary
-    agents: AgentFactory  # who plays to be trained
-    eval_agents: AgentFactory  # who plays held-out scenarios: against others, in a game
+    agents: AgentFactory  # play the episodes to train on
+    eval_agents: AgentFactory  # play held-out scenarios; in a game, against other opponents
     services: RunServices
-    models: RunServices  # that the user's agent asks beside the policy
+    models: RunServices  # models besides the policy that the user's agent may call
     trainer: Trainer
     progress: Progress
     slots: Slots | None = None  # for the open episodes of the env
-    scorer: Scorer | None = None  # where a judge has a say in the rewards
+    scorer: Scorer | None = None  # if a judge contributes to the rewards
 
 
 class Backend(Protocol):
-    """The interface of backends: where a model runs."""
+    """Interface of a backend, which decides where a model runs."""
 
     async def prepare(self, model: TrainableModel) -> Parts:
-        """Make everything that the model needs to be trained; hold it until the backend closes."""
+        """Create everything needed to train the model. It stays valid until the backend closes."""
         ...
 
     async def open_run(self, model: TrainableModel) -> Parts:
-        """Return the run of a model as it was at step 0, to be evaluated only."""
+        """Open the existing run of a model as of step 0, for evaluation only."""
         ...
 
 
 class TrainableModel:
-    """A model in training: its name, its task and its settings; `register` makes it live.
+    """A model to train, with its name, env and settings. `register` loads it.
 
     model = TrainableModel(name="demo", project="tutorial", base_model="tiny", env=OrderDesk)
     await model.register(backend)
@@ -107,18 +107,18 @@ class TrainableModel:
         train: TrainConfig | None = None,
         seed: int = 0,
     ) -> None:
-        """`settings` are the env's own, or a mapping of them; `adapter` None trains all weights;
-        `opponents` play the other seats of a game. `python` is an interpreter of its own for an env
-        that is named by a text.
+        """`settings` are the env's, as an object or a mapping. Without `adapter` all weights are
+        trained. `opponents` play the other seats of a game. `python` is the interpreter for an env
+        that is named by a string.
 
-        Raises UsageError where the env or its settings are none.
+        Raises UsageError if the env or its settings are invalid.
         """
         if isinstance(env, str):
             env, use = env_in(env, python), env
         elif python:
             raise UsageError(
-                f"python={python!r}: {env.__name__} is a class of this interpreter; name the env "
-                "by a text, which is imported there: env='package.module:Class' or 'FILE.py:Class'"
+                f"python={python!r}: {env.__name__} is a class of this interpreter; give the env "
+                "by its name: env='package.module:Class' or 'FILE.py:Class'"
             )
         else:
             use = f"{env.__module__}:{env.__qualname__}"
@@ -145,7 +145,7 @@ class TrainableModel:
 
     @classmethod
     def of(cls, experiment: Experiment, settings: Any, config_yaml: str) -> TrainableModel:
-        """Return the model of a config file."""
+        """Return the model that a config file describes."""
         model = cls.__new__(cls)
         model._take(experiment, env_of(experiment.env), settings, config_yaml)
         return model
@@ -161,33 +161,33 @@ class TrainableModel:
 
     @property
     def parts(self) -> Parts:
-        """The objects that the backend made. Raises UsageError before `register`."""
+        """The objects that the backend created. Raises UsageError before `register`."""
         if self._parts is None:
             raise UsageError("the model is not registered; call `await model.register(backend)`")
         return self._parts
 
     @property
     def step(self) -> int:
-        """Finished steps: batches that were learned from."""
+        """The number of finished steps, each an update on one batch."""
         return self.parts.progress.step
 
     async def register(self, backend: Backend) -> None:
-        """Load or make the weights, warm up, and start the engine."""
+        """Load or create the weights, run SFT if configured, and start the engine."""
         self._parts = await backend.prepare(self)
         await self.sync()
-        # All that was loaded stays: looking through it for garbage again and again takes an eighth
-        # of a small model's rollout.
+        # The loaded objects stay for the whole run. Scanning them for garbage repeatedly would take
+        # an eighth of a small model's rollout.
         gc.collect()
         gc.freeze()
-        atexit.register(gc.unfreeze)  # or triton says at the end that all of it has leaked
+        atexit.register(gc.unfreeze)  # else triton reports them all as leaked at exit
 
     async def open(self, backend: Backend) -> None:
-        """Open a run that exists, as it was at step 0, to evaluate it; it cannot be trained on."""
+        """Open an existing run as of step 0, to evaluate it. It cannot be trained further."""
         self._parts = await backend.open_run(self)
         await self.sync()
 
     async def go_to(self, step: int) -> None:
-        """Take the weights of a checkpoint. Raise CheckpointError where it is damaged."""
+        """Load the weights of a checkpoint. Raises CheckpointError if it is damaged."""
         parts = self.parts
         folder = parts.run.checkpoint(step)
         check_weights(folder, "Take another checkpoint: --checkpoint STEP")
@@ -196,23 +196,23 @@ class TrainableModel:
         await self.sync()
 
     async def train(self, groups: list[TrajectoryGroup]) -> dict[str, float]:
-        """Learn from scored groups; the engine then serves the new weights.
+        """Update the policy on scored groups, and hand the new weights to the engine.
 
-        Return its metrics. Raise EngineError, TrainerError.
+        Returns the metrics of both. Raises EngineError, TrainerError.
         """
         set_advantages(groups, self.experiment.train.advantage)
         metrics = await self.update(groups)
         return metrics | await self.sync()
 
     async def update(self, groups: list[TrajectoryGroup]) -> dict[str, float]:
-        """Learn from groups that have their advantages; return the metrics of that.
+        """Update the policy on groups that have their advantages. Return the metrics.
 
-        The engine serves the former weights until `sync`. Raise EngineError, TrainerError.
+        The engine serves the old weights until `sync`. Raises EngineError, TrainerError.
         """
         parts = self.parts
         began = time.monotonic()
         await parts.engine.rest()
-        if self.experiment.train.max_staleness:  # rollouts go on meanwhile
+        if self.experiment.train.max_staleness:  # rollouts continue during the update
             metrics = await asyncio.to_thread(parts.trainer.step, groups, parts.progress.step)
         else:
             metrics = parts.trainer.step(groups, parts.progress.step)
@@ -225,9 +225,9 @@ class TrainableModel:
         return metrics
 
     async def sync(self) -> dict[str, float]:
-        """Hand the weights to the engine, see that they arrived, and return how long it took.
+        """Send the weights to the engine and check that it uses them. Return the seconds taken.
 
-        Raise EngineError.
+        Raises EngineError.
         """
         parts, began = self.parts, time.monotonic()
         await parts.engine.sync(self.step)
@@ -235,10 +235,10 @@ class TrainableModel:
         return {"time/sync_s": time.monotonic() - began}
 
     def save(self) -> None:
-        """Write a checkpoint of this moment. Raises TrainerError."""
+        """Write a checkpoint of the current state. Raises TrainerError."""
         parts = self.parts
         save_checkpoint(parts.run, parts.policy, parts.trainer, parts.progress)
 
     def note(self, **changes: Any) -> None:
-        """Note progress that the next checkpoint keeps."""
+        """Set fields of `Progress`, which the next checkpoint stores."""
         self.parts.progress = replace(self.parts.progress, **changes)

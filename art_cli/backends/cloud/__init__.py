@@ -1,1 +1,1 @@
-"""A run on rented machines: sent, watched, brought back. `skypilot.py` alone imports sky."""
+"""Runs on rented machines. Only `skypilot.py` imports sky."""

@@ -1,4 +1,4 @@
-"""A run directory from a cluster to here, as often as one likes: only what is new travels."""
+"""Copy run directories from a cluster to this machine. Repeated copies transfer only changes."""
 
 from __future__ import annotations
 
@@ -18,33 +18,32 @@ from art_cli.system.files import make_folder
 from art_cli.system.lock import hold
 
 SSH = "ssh -o BatchMode=yes -o ConnectTimeout=20 -o ServerAliveInterval=10 -o LogLevel=ERROR"
-SILENT_SECONDS = 60  # in which not a byte has come
-LONGEST_SECONDS = 3600.0  # of one transfer
-LOCK_SECONDS = LONGEST_SECONDS  # until another process must have brought it back
-NOT_THERE = {23, 24}  # rsync's codes: the folder is not there (yet), a file has gone meanwhile
-TRIES, PAUSE = 3, 2.0  # of a transfer whose connection fails; seconds between two
-EVERY = 20.0  # seconds between two looks at a run that goes on
+SILENT_SECONDS = 60  # without any data before a transfer counts as failed
+LONGEST_SECONDS = 3600.0  # seconds for one transfer
+LOCK_SECONDS = LONGEST_SECONDS  # seconds to wait for another process's transfer
+NOT_THERE = {23, 24}  # rsync's codes: no such folder (yet), a file has vanished
+TRIES, PAUSE = 3, 2.0  # attempts if a connection fails; seconds between them
+EVERY = 20.0  # seconds between copies of a running run
 
 
 def check_rsync() -> None:
-    """Raises PreflightError where a run could not be brought back."""
+    """Raise PreflightError if rsync or ssh is missing."""
     for program in ("rsync", "ssh"):
         if not shutil.which(program):
             raise PreflightError(f"{program} is missing, which brings runs back; install it")
 
 
 def bring_back(host: str, remote: str, run: RunDir) -> bool:
-    """Make `run` like the run directory `remote` on `host`. Return whether there was something.
+    """Mirror the run directory `remote` on `host` into `run`. Return whether it exists.
 
-    A checkpoint appears whole or not at all, as it does there. Raises PreflightError where the
-    connection fails.
+    Checkpoints appear atomically. Raises PreflightError if the connection fails.
     """
     with alone(run):
         was_own = is_own(run)
         flat = ["--exclude=/checkpoints", "--exclude=/run.lock", "--exclude=.*"]
         if _transfer(*flat, f"{host}:{remote}/", f"{run.root}/") is None:
             return False
-        if was_own:  # the config of the machine that this account has sent the run to
+        if was_own:  # the config comes from a machine of this account
             mark_own(run)
         _bring_checkpoints(host, remote, run)
     return True
@@ -52,8 +51,9 @@ def bring_back(host: str, remote: str, run: RunDir) -> bool:
 
 @contextmanager
 def alone(run: RunDir) -> Iterator[None]:
-    """The watching and the cancelling process may bring it back at the same time. Raises
-    PreflightError where another process does so for too long.
+    """Lock the local copy: a watching and a cancelling process may both fetch it.
+
+    Raises PreflightError if another process holds the lock for too long.
     """
     busy = (
         f"another process has been bringing {run.root} back for more than {LOCK_SECONDS:g} s; end "
@@ -70,7 +70,7 @@ def _bring_checkpoints(host: str, remote: str, run: RunDir) -> None:
     for step in sorted(there - here):
         beside = run.checkpoints / f".coming-{step}"
         beside.mkdir(parents=True, exist_ok=True)
-        # It may be removed there at any instant: then it is not wanted here either.
+        # The checkpoint may be removed there at any time; then it is not wanted here either.
         if _transfer(f"{host}:{remote}/checkpoints/{step}/", f"{beside}/") is None:
             shutil.rmtree(beside)
         else:
@@ -80,9 +80,9 @@ def _bring_checkpoints(host: str, remote: str, run: RunDir) -> None:
 
 
 def copy(host: str, folder: str, here: Path) -> bool:
-    """Copy a folder of `host` into one that is here. Return whether there was one.
+    """Copy a folder of `host` into a local one. Return whether it exists.
 
-    Raises PreflightError where the connection fails.
+    Raises PreflightError if the connection fails.
     """
     return _transfer(f"{host}:{folder}/", f"{here}/") is not None
 
@@ -98,8 +98,10 @@ def _transfer(*arguments: str) -> str | None:
 
 
 def _rsync(*arguments: str) -> str | None:
-    """Return what it prints; None: what is asked for is not there. Raises PreflightError where the
-    connection fails again and again."""
+    """Return rsync's output, or None if the path does not exist there.
+
+    Raises PreflightError if the connection fails repeatedly.
+    """
     for more in reversed(range(TRIES)):
         done = _run(*arguments)
         if done.returncode in NOT_THERE:
@@ -123,7 +125,7 @@ def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 class Bringing:
-    """Brings a run back every now and then while it goes on; in a thread."""
+    """Copies a run here periodically while it is running, in a thread."""
 
     def __init__(self, bring: Callable[[], object]) -> None:
         self._bring = bring
@@ -142,5 +144,5 @@ class Bringing:
         while not self._over.wait(EVERY):
             try:
                 self._bring()
-            except PreflightError:  # no connection at the moment; the last time must succeed
+            except PreflightError:  # temporary failure; only the final copy must succeed
                 continue

@@ -1,12 +1,11 @@
-"""The processes of `art run` on each node of a cluster.
+"""Start the processes of `art run` on one node of a cluster.
 
     python -m art_cli.backends.cloud.node CONFIG --run PROJECT/NAME --runs-dir DIR ...
 
-SkyPilot says in SKYPILOT_* which of the nodes this is; each process gets RANK, WORLD_SIZE and the
-like, as torchrun would give them. The last `--engine-nodes` of the nodes train nothing: they are
-engine hosts (engines/vllm/host.py), until node 0 says that the run is over. Node 0 has the run
-directory: it notes there how the run ended, since SkyPilot tells no exit codes, and keeps it on
-storage where there is some.
+SKYPILOT_* tell which node this is. Each process gets RANK, WORLD_SIZE etc., as from torchrun. The
+last `--engine-nodes` nodes do not train: they are engine hosts (engines/vllm/host.py) until node 0
+ends the run. Node 0 has the run directory. It records the exit code there, which SkyPilot does not
+report, and copies the run to storage if there is any.
 """
 
 from __future__ import annotations
@@ -36,47 +35,47 @@ from art_cli.engines.base import HOSTS, TOKEN
 from art_cli.runs.directory import RunDir
 from art_cli.terminal.text import say
 
-LOOK = 1.0  # seconds between two looks at the processes
-BEAT = 10.0  # seconds between two words to an engine host
-HOST_SECONDS = 10.0  # for its answer
-END_SECONDS = 60.0  # until each must know that the run is over
-GRACE = 30.0  # seconds that the other processes have, once one has failed
+LOOK = 1.0  # seconds between checks of the processes
+BEAT = 10.0  # seconds between beats to an engine host
+HOST_SECONDS = 10.0  # seconds for its answer
+END_SECONDS = 60.0  # seconds to tell all hosts that the run is over
+GRACE = 30.0  # seconds for the other processes to end once one has failed
 SIOCGIFADDR = 0x8915  # linux: the address of a network interface
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThisNode:
-    """The rank of this node."""
+    """This node's place in the cluster."""
 
     rank: int
     ips: tuple[str, ...]  # of all nodes, by rank
-    num_serving: int  # of them, the last ones
+    num_serving: int  # number of serving nodes, the last ones
 
     @classmethod
     def here(cls, num_serving: int = 0) -> ThisNode:
-        """Return this node as SkyPilot describes it; outside of SkyPilot, the only node."""
+        """Return this node from SkyPilot's variables; outside SkyPilot, the only node."""
         ips = tuple(os.environ.get("SKYPILOT_NODE_IPS", "127.0.0.1").split())
         rank = int(os.environ.get("SKYPILOT_NODE_RANK", "0"))
         return cls(rank=rank, ips=ips, num_serving=num_serving)
 
     @property
     def num_training(self) -> int:
-        """Nodes that the trainer's processes are spread over."""
+        """Number of nodes that run the trainer's processes."""
         return len(self.ips) - self.num_serving
 
     @property
     def serves(self) -> bool:
-        """True if this one is for vLLM alone."""
+        """True if this node only serves vLLM."""
         return self.rank >= self.num_training
 
     def hosts(self, port: int) -> list[str]:
-        """Return the addresses of the nodes that serve."""
+        """Return the URLs of the serving nodes."""
         return [f"http://{ip}:{port}" for ip in self.ips[self.num_training :]]
 
     def places(self, num_processes: int, port: int) -> list[dict[str, str]]:
-        """The variables of each process here; none for one process that needs no other node."""
+        """Return the environment variables of each process on this node; {} on a single node."""
         if self.num_training == 1:
-            return [{}]  # `art run` starts the other processes of its machine by itself
+            return [{}]  # `art run` itself starts more processes on one machine
         each = num_processes // self.num_training
         common = {
             "WORLD_SIZE": str(num_processes),
@@ -93,14 +92,16 @@ class ThisNode:
 
 
 def interface_of(ip: str) -> str | None:
-    """The network interface with this address. gloo would look the machine's name up instead,
-    which on Debian leads back to the machine itself."""
+    """Return the network interface with this address, or None.
+
+    gloo would resolve the machine's name instead, which on Debian gives a loopback address.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         for _, name in socket.if_nameindex():
             request = struct.pack("256s", name.encode()[:15])
             try:
                 answer = fcntl.ioctl(asking, SIOCGIFADDR, request)
-            except OSError:  # it has none
+            except OSError:  # no address
                 continue
             if socket.inet_ntoa(answer[20:24]) == ip:
                 return name
@@ -108,13 +109,13 @@ def interface_of(ip: str) -> str | None:
 
 
 class Keeper:
-    """Keeps the run on storage after each checkpoint."""
+    """Copies the run to storage after each checkpoint."""
 
     def __init__(self, run: RunDir, storage: Path | None) -> None:
-        """Brings back what an earlier machine has left there. Without storage, does nothing.
+        """Restore the run that an earlier machine left on the storage. Without storage, do nothing.
 
-        What is on this disk may be half of a run, left by a machine that was taken away: only what
-        the storage has whole is believed.
+        The local disk may hold half of a run from a preempted machine, so only complete snapshots
+        on the storage are used.
         """
         self._run = run
         self._storage = storage
@@ -126,20 +127,19 @@ class Keeper:
             say(f"going on after step {self._kept[-1] if self._kept else 0}")
 
     def look(self, *, now: bool = False) -> None:
-        """Keep the run if it has a new checkpoint, or in any case `now`."""
+        """Copy the run if it has a new checkpoint, or with `now` in any case."""
         steps = self._run.checkpoint_steps()
         if self._storage and (now or steps[-1:] != self._kept[-1:]):
             try:
                 snapshots.save(self._run.root, self._storage)
-            except OSError as error:  # the run is not at fault; the next checkpoint tries again
+            except OSError as error:  # the run goes on; the next checkpoint tries again
                 say(f"warning: cannot write to {self._storage}: {error}")
                 return
             self._kept = steps
 
 
 class Serving:
-    """The engine hosts of a run, to node 0: while this is open they are told that the run is there,
-    and then that it is over."""
+    """Keeps the engine hosts alive from node 0 while open, then ends them."""
 
     def __init__(self, urls: list[str], token: str) -> None:
         self._urls = urls
@@ -155,7 +155,7 @@ class Serving:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
-        deadline = time.monotonic() + END_SECONDS  # one may still be about to start
+        deadline = time.monotonic() + END_SECONDS  # a host may still be starting
         for url in self._urls:
             while (status := self._tell(url, "end")) is None and time.monotonic() < deadline:
                 time.sleep(LOOK)
@@ -168,18 +168,17 @@ class Serving:
                 self._tell(url, "beat")
 
     def _tell(self, url: str, what: str) -> int | None:
-        """Return the status of its answer."""
+        """Return the HTTP status of the host's answer, or None."""
         with suppress(httpx.HTTPError):
             return self._asking.post(f"{url}/{what}").status_code
         return None
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the processes of this node to their end. Exits with the code of rank 0 or the first that
-    failed."""
+    """Run the processes of this node to their end. Exit with the first nonzero code, or 0."""
     args = _parser().parse_args(arguments)
     node = ThisNode.here(args.engine_nodes)
-    # The whole process group gets the signal; those that train save first, and this one waits.
+    # The whole process group gets the signal. The training processes save first; this one waits.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     port = 20000 + zlib.crc32(os.environ.get("SKYPILOT_TASK_ID", "").encode()) % 10000
@@ -197,7 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         run = RunDir(args.runs_dir / args.run)
         keeper = Keeper(run, args.storage / args.run if args.storage else None)
         if run.exit.exists() and node.rank == 0:
-            run.exit.unlink()  # of a former life: should this one say nothing, it is not its end
+            run.exit.unlink()  # from an earlier start, not the result of this one
             keeper.look(now=True)
         art = str(Path(sys.executable).with_name("art"))
         command = [art, "run", str(args.config), "--runs-dir", str(args.runs_dir)]
@@ -237,7 +236,7 @@ def _end(processes: list[subprocess.Popen[bytes]]) -> None:
 
 
 def _heed_signals() -> None:
-    """Stop ignoring signals: the processes that are started would ignore them too."""
+    """Stop ignoring signals, which child processes would inherit."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 

@@ -1,6 +1,4 @@
-"""The machines that are rented, and a plan of them read from the table that SkyPilot's optimizer
-prints: it gives nothing else.
-"""
+"""Rental plans and clusters. Plans are parsed from the optimizer's table, its only output."""
 
 from __future__ import annotations
 
@@ -17,9 +15,9 @@ CHOSEN = "✔"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RentalPlan:
-    """The optimizer's choice."""
+    """The machines that SkyPilot's optimizer chose."""
 
-    table: str  # all that were considered, as SkyPilot shows them
+    table: str  # all considered machines, as shown by SkyPilot
     infra: str  # "AWS (us-east-1)"
     is_spot: bool
     usd_per_hour: float  # of all nodes
@@ -32,7 +30,7 @@ class RentalPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """One line of `art clusters`."""
+    """A cluster, shown as one line of `art clusters`."""
 
     name: str
     state: str  # INIT, UP or STOPPED
@@ -45,12 +43,12 @@ class Cluster:
 
     @property
     def is_up(self) -> bool:
-        """True if jobs can be sent there."""
+        """True if jobs can be submitted."""
         return self.state == "UP"
 
 
 def read_plan(printed: str) -> RentalPlan:
-    """Return the plan in what the optimizer printed. Raises ArtError where there is none."""
+    """Parse the plan from the optimizer's output. Raises ArtError if there is none."""
     table = COLOURS.sub("", printed).strip()
     lines = [line.strip() for line in table.splitlines()]
     head = next((line for line in lines if "INFRA" in line and "COST ($)" in line), None)

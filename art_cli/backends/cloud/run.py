@@ -1,7 +1,7 @@
-"""A run on a cluster, seen from here: send it, watch it, bring it back, end it.
+"""Management of a run on a cluster from this machine: send, watch, fetch, cancel.
 
-The cluster runs the same `art run`; what is in `runs/<project>/<name>` here is a copy of what it
-writes there, and cloud.json in it says where that is.
+The cluster runs the same `art run`. `runs/<project>/<name>` here is a copy of the run directory
+there, and its cloud.json says where the run is.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ from art_cli.runs.directory import RunDir
 from art_cli.runs.maker import write_config
 from art_cli.system.files import atomic_write, is_another, json_line, read_text
 
-Say = Callable[[str], None]  # told what the user should know
+Say = Callable[[str], None]  # called with messages for the user
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """cloud.json: where a run is."""
+    """The content of cloud.json: where a run is."""
 
     __pydantic_config__ = FORBID_UNKNOWN
     job: int
-    cluster: Name | None = None  # None: a managed job, which has machines of its own
-    storage: str | dict[str, Any] | None = None  # where a managed job keeps its run
-    infra: str | None = None  # where the job wants its machines, in SkyPilot's words
-    root: str | None = None  # the run directory that it was sent from
+    cluster: Name | None = None  # None: a managed job, with its own machines
+    storage: str | dict[str, Any] | None = None  # storage of a managed job's run
+    infra: str | None = None  # SkyPilot's `infra` of the job's machines
+    root: str | None = None  # local run directory from which it was sent
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """The job's name in messages."""
         return f"job {self.job} on {self.cluster}" if self.cluster else f"managed job {self.job}"
 
 
 def read_sent(run: RunDir) -> Sent:
-    """Return where the run is. Raises UsageError where it was not sent from here, or is a copy."""
+    """Return where the run is. Raises UsageError if it was not sent from here, or is a copy."""
     try:
         sent = TypeAdapter(Sent).validate_json(read_text(run.cloud), strict=True)
     except FileNotFoundError:
@@ -78,7 +78,7 @@ def read_sent(run: RunDir) -> Sent:
 
 
 def pack(loaded: LoadedExperiment, folder: Path) -> str:
-    """Put what is shipped beside the user's code into `folder`, anew. Return the wheel's name."""
+    """Write the wheel and config to ship into `folder`, replacing any. Return the wheel's name."""
     for name in ("dist", "config"):
         shutil.rmtree(folder / name, ignore_errors=True)
         (folder / name).mkdir(parents=True)
@@ -89,10 +89,10 @@ def pack(loaded: LoadedExperiment, folder: Path) -> str:
 def make_ready(
     loaded: LoadedExperiment, name: str, confirm: Callable[[RentalPlan], bool], say: Say
 ) -> bool:
-    """Rent the cluster `name` and install art there, unless it is up. Return whether it is.
+    """Rent the cluster `name` and install art there, unless it is up. Return whether it is up.
 
-    `confirm` is shown what would be rented. Raises ConfigError, UsageError, PreflightError, and
-    ArtError where nobody has such machines or the set-up fails.
+    `confirm` is called with the plan before renting. Raises ConfigError, UsageError,
+    PreflightError, and ArtError if no such machines are available or the setup fails.
     """
     backend = loaded.experiment.backend
     if is_managed(backend):
@@ -116,12 +116,12 @@ def make_ready(
             if down:
                 say(
                     f"warning: such machines cannot be stopped, so {name} is taken down after "
-                    f"{minutes} idle minutes, with all that has not been brought back"
+                    f"{minutes} idle minutes, with everything that was not fetched"
                 )
             setup = skypilot.launch(task, name, idle_minutes=minutes, down=down)
             if setup is not None and not skypilot.follow(name, setup):
                 raise ArtError(
-                    f"the set-up failed, see above. {name} is up, and billed: mend it and launch "
+                    f"the set-up failed, see above. {name} is up, and billed: fix this and launch "
                     f"it again, or end it: art cluster down {name}"
                 )
     skypilot.write_ssh_config(name)
@@ -134,12 +134,13 @@ def send(
     going_on: list[str],
     confirm: Callable[[RentalPlan], bool],
 ) -> Sent:
-    """Ship the run and start it on the cluster that its config names, which must be up, or as a
-    managed job on machines that it rents; `confirm` is shown these.
+    """Ship the run, and start it.
 
-    `going_on` are the options of `art run` about a run that is there already.
+    It starts on the cluster that its config names, which must be up, or as a managed job on
+    machines that are rented for it after `confirm`. `going_on` are options of `art run` for an
+    existing run.
 
-    Raises UsageError (no such cluster, the run is there already), ConfigError, ArtError.
+    Raises UsageError (no such cluster, the run exists there), ConfigError, ArtError.
     """
     cfg, backend = loaded.experiment, loaded.experiment.backend
     managed = is_managed(backend)
@@ -153,7 +154,7 @@ def send(
     cluster = cluster_of(cfg)
     gpus = None if managed else _check_free(cluster, job_name(cfg)).accelerators
     secrets = _secrets(loaded)
-    # It stays: where SkyPilot's controller runs on this machine, recovering reads it again.
+    # The folder stays, because SkyPilot's controller on this machine reads it again for a recovery.
     folder = run.shipped.absolute()
     document = run_task(loaded, folder, pack(loaded, folder), secrets, going_on)
     if gpus and "accelerators" not in document["resources"]:
@@ -193,13 +194,13 @@ def _check_free(cluster: str, name: str) -> Cluster:
     for number, other, state in skypilot.jobs(cluster):
         if other == name and state in skypilot.ACTIVE:
             raise UsageError(
-                f"this run goes on there already (job {number}, {state}); watch it: add --attach"
+                f"this run is already running there (job {number}, {state}); watch it: add --attach"
             )
     return found
 
 
 def find_sent(loaded: LoadedExperiment, run: RunDir) -> Sent:
-    """Return the run as it was sent from here or, by its job's name, from anywhere.
+    """Return the record of a sent run, also one sent from elsewhere, found by its job's name.
 
     Raises UsageError.
     """
@@ -219,9 +220,9 @@ def find_sent(loaded: LoadedExperiment, run: RunDir) -> Sent:
 
 
 def watch(sent: Sent, run: RunDir, say: Say) -> int:
-    """Print what the run prints, and bring its directory back, until it ends. Return its exit code.
+    """Print the run's output and copy its directory here until it ends. Return its exit code.
 
-    Raises ArtError where it was lost sight of; the run goes on nevertheless.
+    Raises ArtError if the connection is lost; the run continues nevertheless.
     """
     if sent.cluster is None:
         return _watch_managed(sent, run, say)
@@ -243,7 +244,7 @@ def _watch_managed(sent: Sent, run: RunDir, say: Say) -> int:
     state = skypilot.follow_managed(sent.job)
     if not _bring_managed(sent, run, say):
         say("warning: it left nothing on its storage")
-    if state.startswith("FAILED_"):  # before the run began: a former life's end is not this one's
+    if state.startswith("FAILED_"):  # failed before it started: drop an earlier exit code
         say(f"{sent.name} is {state}")
         run.exit.unlink(missing_ok=True)
     return _code(run, state == "SUCCEEDED")
@@ -256,7 +257,7 @@ def _bring_managed(sent: Sent, run: RunDir, say: Say) -> bool:
 
 
 def _code(run: RunDir, well: bool) -> int:
-    """Return the run's own exit code; where it left none, 0 or 1 by whether its job went well."""
+    """Return the run's own exit code or, without one, 0 or 1 for a successful or failed job."""
     code = run.read_exit()
     if code is None:
         code = 0 if well else EXIT_FAILED
@@ -265,7 +266,7 @@ def _code(run: RunDir, well: bool) -> int:
 
 
 def cancel(run: RunDir, say: Say) -> None:
-    """End the run where it is, and bring back what it has saved. Raises UsageError, ArtError."""
+    """Cancel the run where it is, and fetch what it has saved. Raises UsageError, ArtError."""
     sent = read_sent(run)
     if sent.cluster is None:
         skypilot.cancel_managed(sent.job)
@@ -287,13 +288,15 @@ def cancel(run: RunDir, say: Say) -> None:
 
 
 def export(loaded: LoadedExperiment, folder: Path) -> Path:
-    """Write what `make_ready` would ask SkyPilot for as a task's YAML, with what it ships beside
-    it. Return the YAML. Raises ConfigError, UsageError, PreflightError."""
+    """Write the task's YAML that `make_ready` would give SkyPilot, with the files to ship.
+
+    Returns the YAML's path. Raises ConfigError, UsageError, PreflightError.
+    """
     workdir = loaded.experiment.backend.workdir
     skypilot.check_workdir(workdir)
     folder = folder.absolute()
     document = cluster_task(loaded, folder, pack(loaded, folder))
-    if workdir:  # the file may be used from anywhere
+    if workdir:  # the YAML may be used from any folder
         document["workdir"] = str(Path(workdir).expanduser().resolve())
     skypilot.parse(document, loaded.origins)
     atomic_write(folder / "task.yaml", dump(document))

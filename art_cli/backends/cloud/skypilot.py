@@ -1,6 +1,6 @@
-"""SkyPilot: the one file that imports it, and only when a cloud command is under way (3 s).
+"""Wrapper of SkyPilot: the only file that imports it, and only for cloud commands (3 s).
 
-What it raises becomes an error of ours here: who has to do what, and what goes on billing.
+SkyPilot's exceptions become ours here, with the remedy and whatever is still billed.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from art_cli.errors import ArtError, ConfigError, Interrupted, PreflightError, U
 T = TypeVar("T")
 Document = dict[str, Any]
 
-ANSWER_SECONDS = 120.0  # the API server starts in half a minute on a busy machine
-LOOK = 2.0  # seconds between two looks at a job that is about to end
+ANSWER_SECONDS = 120.0  # seconds; the API server starts in 30 s on a busy machine
+LOOK = 2.0  # seconds between checks of a job that is about to end
 DOWN_SECONDS = 900.0  # clouds take minutes to end a machine
 JOB_SUCCEEDED = 0
 ACTIVE = {"INIT", "PENDING", "SETTING_UP", "RUNNING"}  # states of a job that has not ended
@@ -37,11 +37,11 @@ NO_CLOUD = (
     "no cloud is enabled in SkyPilot, so nothing can be rented. Set up the credentials of one "
     "(AWS: `aws configure`), then run `sky check aws`, which says what it lacks"
 )
-LEFT_BEHIND = {".env", ".venv", "runs"}  # what nobody means to ship
+LEFT_BEHIND = {".env", ".venv", "runs"}  # files that should not be shipped
 
 
 def load_sky() -> Any:
-    """Return the module. Raises PreflightError where it is not installed."""
+    """Import SkyPilot and return the module. Raises PreflightError if it is not installed."""
     os.environ.setdefault("SKYPILOT_DISABLE_USAGE_COLLECTION", "1")
     try:
         import sky  # pyright: ignore[reportMissingImports]
@@ -54,18 +54,18 @@ def load_sky() -> Any:
 
 
 def parse(document: Document, origins: dict[str, str]) -> Any:
-    """Return a sky.Task of the document. Raises ConfigError in SkyPilot's words, with the place."""
+    """Return a sky.Task of the document. Raises ConfigError with SkyPilot's text and the place."""
     sky = load_sky()
     try:
         with redirect_stdout(io.StringIO()):
-            return sky.Task.from_yaml_config(deepcopy(document))  # which it takes apart
+            return sky.Task.from_yaml_config(deepcopy(document))  # which SkyPilot modifies
     except (ValueError, AssertionError, TypeError) as error:
         message = " ".join(str(error).split())
         raise ConfigError([place_of(message, origins) + message]) from None
 
 
 def check_workdir(workdir: str | None) -> None:
-    """Raises UsageError where what nobody means to ship would be shipped."""
+    """Raise UsageError if the workdir contains files that should not be shipped."""
     load_sky()
     from sky.data import storage_utils  # pyright: ignore[reportMissingImports]
 
@@ -82,7 +82,7 @@ def check_workdir(workdir: str | None) -> None:
     }
     found = sorted(name for name in LEFT_BEHIND if (folder / name).exists() and name not in ignored)
     if found:
-        # SkyPilot reads .gitignore in a git repository only, and not beside a .skyignore.
+        # SkyPilot reads .gitignore only in a git repository, and not beside a .skyignore.
         in_git = any((parent / ".git").exists() for parent in (folder, *folder.parents))
         own = (folder / ".skyignore").exists() or not in_git
         file = folder / (".skyignore" if own else ".gitignore")
@@ -93,7 +93,7 @@ def check_workdir(workdir: str | None) -> None:
 
 
 def plan(task: Any) -> RentalPlan:
-    """Return what SkyPilot would choose now, and its price. Raises ArtError, PreflightError."""
+    """Return SkyPilot's present choice and its price. Raises ArtError, PreflightError."""
     sky = load_sky()
     with sky.Dag() as dag:
         dag.add(task)
@@ -103,7 +103,7 @@ def plan(task: Any) -> RentalPlan:
 
 
 def can_stop(chosen: RentalPlan) -> bool:
-    """Return whether such machines can be stopped and keep their disks, or only be taken down."""
+    """Return whether such machines can be stopped with their disks kept, or only terminated."""
     sky = load_sky()
     cloud = sky.CLOUD_REGISTRY.from_str(chosen.cloud)
     stopping = {sky.clouds.CloudImplementationFeatures.STOP}
@@ -116,7 +116,7 @@ def can_stop(chosen: RentalPlan) -> bool:
 
 
 def clusters(names: list[str] | None = None) -> list[Cluster]:
-    """Those that there are, as the clouds say. Raises ArtError, PreflightError."""
+    """Return the existing clusters with their states. Raises ArtError, PreflightError."""
     sky = load_sky()
     auto = sky.StatusRefreshMode.AUTO
     records = ask(lambda: sky.get(sky.status(names, refresh=auto)), "the clusters")
@@ -138,7 +138,7 @@ def clusters(names: list[str] | None = None) -> list[Cluster]:
 
 
 def find(name: str) -> Cluster:
-    """Return the cluster of that name. Raises UsageError with those that there are."""
+    """Return the cluster with this name. Raises UsageError, which lists those that exist."""
     there = clusters()
     for cluster in there:
         if cluster.name == name:
@@ -153,10 +153,10 @@ def find(name: str) -> Cluster:
 def launch(
     task: Any, name: str, *, idle_minutes: int | None = None, down: bool = False
 ) -> int | None:
-    """Rent the cluster if it is not there, make it ready, and send the task's command, if it has
-    one. Return the job's number. SkyPilot prints what it does.
+    """Rent the cluster if it does not exist, set it up, and submit the task's command, if any.
 
-    Raises ArtError (no capacity, no quota, a set-up that fails), PreflightError.
+    Returns the job's number. SkyPilot prints its progress. Raises ArtError (no capacity, no quota,
+    a failing setup), PreflightError.
     """
     sky = load_sky()
     try:
@@ -173,7 +173,7 @@ def launch(
             f"may go on, and is billed then. Look: sky status {name}, sky api status. End it: art "
             f"cluster down {name}"
         ) from None
-    except KeyboardInterrupt:  # SkyPilot's server goes on with it
+    except KeyboardInterrupt:  # SkyPilot's server continues the launch
         raise Interrupted(
             f"\nlet go of the launch, which goes on, and {name} is billed. Look: art clusters. End "
             f"it: art cluster down {name}"
@@ -182,7 +182,7 @@ def launch(
 
 
 def write_ssh_config(name: str) -> None:
-    """Let `ssh NAME` find the cluster, as `sky status NAME` does. Raises PreflightError."""
+    """Write SSH settings for the cluster, like `sky status NAME` does. Raises PreflightError."""
     try:
         _command("status", name)
     except (OSError, subprocess.SubprocessError) as error:
@@ -192,10 +192,10 @@ def write_ssh_config(name: str) -> None:
 
 
 def follow(cluster: str, job: int) -> bool:
-    """Print what the job prints until it ends. Return whether it went well. Raises ArtError."""
+    """Print the job's output until it ends. Return whether it succeeded. Raises ArtError."""
     sky = load_sky()
 
-    def goes_on() -> bool:  # a run may be silent for as long as a step takes
+    def goes_on() -> bool:  # a run may print nothing during a long step
         return _state_of(cluster, job) in ACTIVE
 
     with translated(cluster):
@@ -212,7 +212,7 @@ def _state_of(cluster: str, job: int) -> str | None:
 
 
 def jobs(cluster: str) -> list[tuple[int, str, str]]:
-    """Return the number, name and state of each job of a cluster, the newest first."""
+    """Return number, name and state of each job of a cluster, newest first."""
     sky = load_sky()
     with translated(cluster):
         rows = ask(lambda: sky.get(sky.queue(cluster, all_users=True)), "the jobs")
@@ -221,21 +221,21 @@ def jobs(cluster: str) -> list[tuple[int, str, str]]:
 
 
 def cancel(cluster: str, job: int) -> None:
-    """End a job. Raises ArtError."""
+    """Cancel a job. Raises ArtError."""
     sky = load_sky()
     with translated(cluster):
         ask(lambda: sky.get(sky.cancel(cluster, job_ids=[job])), f"the end of job {job}")
 
 
 def stop(cluster: str) -> None:
-    """Stop its machines, keep their disks. Raises UsageError where that cloud cannot."""
+    """Stop its machines and keep their disks. Raises UsageError if that cloud cannot."""
     sky = load_sky()
     with translated(cluster):
         ask(lambda: sky.get(sky.stop(cluster)), f"{cluster} to stop", DOWN_SECONDS)
 
 
 def down(cluster: str) -> None:
-    """End its machines and remove their disks. Raises ArtError."""
+    """Terminate its machines and delete their disks. Raises ArtError."""
     sky = load_sky()
     with translated(cluster):
         ask(lambda: sky.get(sky.down(cluster)), f"the end of {cluster}", DOWN_SECONDS)
@@ -245,7 +245,7 @@ def down(cluster: str) -> None:
 
 
 def launch_managed(task: Any, name: str) -> int:
-    """Start a job with machines of its own. Return its number. Raises ArtError, PreflightError."""
+    """Start a job with its own machines. Return its number. Raises ArtError, PreflightError."""
     sky = load_sky()
     try:
         with translated(name), listening(lambda: False) as out:
@@ -261,8 +261,8 @@ def launch_managed(task: Any, name: str) -> int:
 
 
 def follow_managed(job: int) -> str:
-    """Print what the job prints until it ends. Return how, as `managed_state` says it. A job whose
-    machines are taken away goes on in here. Raises ArtError."""
+    """Print the job's output until it ends, also after a recovery from preempted machines.
+    Return its final state, as by `managed_state`. Raises ArtError."""
     sky = load_sky()
     with (
         translated(f"job {job}"),
@@ -274,12 +274,12 @@ def follow_managed(job: int) -> str:
 
 
 def has_ended(state: str) -> bool:
-    """Return whether a managed job of that state has ended."""
+    """Return whether a managed job in this state has ended."""
     return state.startswith(MANAGED_ENDED)
 
 
 def managed_state(job: int) -> str:
-    """Return what SkyPilot says of a managed job: RUNNING, RECOVERING, SUCCEEDED, FAILED, ..."""
+    """Return SkyPilot's state of a managed job: RUNNING, RECOVERING, SUCCEEDED, FAILED, ..."""
     sky = load_sky()
     with translated(f"job {job}"):
         request = sky.jobs.queue_v2(refresh=False, job_ids=[job])
@@ -290,7 +290,7 @@ def managed_state(job: int) -> str:
 
 
 def cancel_managed(job: int) -> None:
-    """End a managed job and its machines, and wait until it has. Raises ArtError."""
+    """Cancel a managed job with its machines, and wait until it has ended. Raises ArtError."""
     sky = load_sky()
     with translated(f"job {job}"):
         ask(lambda: sky.get(sky.jobs.cancel(job_ids=[job])), f"the end of job {job}")
@@ -308,9 +308,9 @@ def cancel_managed(job: int) -> None:
 
 
 def ask(question: Callable[[], T], what: str, seconds: float = ANSWER_SECONDS) -> T:
-    """Return the answer of SkyPilot's API server, which may never come by itself.
+    """Return the answer of SkyPilot's API server, with a timeout, which its client lacks.
 
-    Raises PreflightError when it is late, ArtError and others as `translated` does.
+    Raises PreflightError if there is no answer in time, otherwise errors as by `translated`.
     """
     outcome: list[tuple[bool, Any]] = []
 
@@ -326,7 +326,7 @@ def ask(question: Callable[[], T], what: str, seconds: float = ANSWER_SECONDS) -
     if not outcome:
         raise PreflightError(
             f"SkyPilot's API server did not answer within {seconds:g} s (asked for {what}); see "
-            "`sky api status`, or start it anew: sky api stop && sky api start"
+            "`sky api status`, or restart it: sky api stop && sky api start"
         )
     with translated(what):
         well, result = outcome[0]
@@ -337,7 +337,7 @@ def ask(question: Callable[[], T], what: str, seconds: float = ANSWER_SECONDS) -
 
 @contextmanager
 def translated(what: str) -> Iterator[None]:
-    """SkyPilot's exceptions as ours. `what` was being done, or to which cluster."""
+    """Convert SkyPilot's exceptions inside to ours. `what` names the action or the cluster."""
     sky = load_sky()
     e = sky.exceptions
     try:
@@ -366,7 +366,7 @@ def _plain(error: BaseException | str) -> str:
 
 
 def _command(*arguments: str) -> str:
-    """Return what SkyPilot's own command prints. Raises OSError, SubprocessError."""
+    """Return the output of SkyPilot's own command. Raises OSError, SubprocessError."""
     command = [str(Path(sys.executable).with_name("sky")), *arguments]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=True
@@ -375,11 +375,11 @@ def _command(*arguments: str) -> str:
 
 
 def _billing(sky: Any) -> str:
-    """Return what is left after a failure and costs money."""
+    """Return a message about everything that is still billed after a failure."""
     try:
         left = [r["name"] for r in sky.get(sky.status()) if r["status"].value != "STOPPED"]
-    except Exception:  # this is about an error already
-        return "What is left could not be asked: look with `art clusters`"
+    except Exception:  # an error is already being handled
+        return "SkyPilot could not list what is left: look with `art clusters`"
     if not left:
         return "No cluster is left, so nothing is billed."
     return f"Still there, and billed: {', '.join(left)}. End one: art cluster down NAME"

@@ -1,8 +1,8 @@
-"""A run directory on storage that outlives its machine: whole files, each written once.
+"""Snapshots of a run directory on storage that outlives its machine.
 
-What buckets are mounted by knows no rename of folders, no appending and no locks, all of which a
-run needs. So the run is on the machine's own disk, and after each checkpoint all of it becomes one
-archive on the storage. One that was cut off has no directory at its end, and is not taken.
+Mounted buckets support neither renaming folders, nor appending, nor locks, which a run needs. So
+the run is on the machine's own disk, and after each checkpoint it is written as one archive to the
+storage. A truncated archive lacks its directory at the end, and is ignored.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-KEEP = 2  # the newest may be torn
+KEEP = 2  # the newest may be incomplete
 
 
 def save(run: Path, storage: Path) -> Path:
-    """Keep the whole run directory in the folder `storage`. Return the archive.
+    """Write the whole run directory as an archive into the folder `storage`. Return the archive.
 
-    The run may go on meanwhile: checkpoints are read first, so the metrics beside them are never
-    older than they are. Raises OSError.
+    The run may continue meanwhile: checkpoints are read first, so metrics are never older than the
+    checkpoints. Raises OSError.
     """
     storage.mkdir(parents=True, exist_ok=True)
     last = max(map(_number, storage.glob("*.zip")), default=0)
@@ -31,7 +31,7 @@ def save(run: Path, storage: Path) -> Path:
         archive = Path(scratch) / target.name
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as writer:
             for path in _files(run):
-                with suppress(FileNotFoundError):  # an old checkpoint, removed at this instant
+                with suppress(FileNotFoundError):  # an old checkpoint that was just removed
                     writer.write(path, path.relative_to(run))
         shutil.copyfile(archive, target)
     for old in sorted(storage.glob("*.zip"), key=_number)[:-KEEP]:
@@ -40,7 +40,7 @@ def save(run: Path, storage: Path) -> Path:
 
 
 def restore(storage: Path, run: Path) -> bool:
-    """Make the run directory as the newest whole archive has it, unless it is there already.
+    """Restore the run directory from the newest complete archive, unless it exists.
 
     Return whether there was one. Raises OSError.
     """
@@ -63,7 +63,7 @@ def _unpack(archive: zipfile.ZipFile, run: Path) -> None:
 
 
 def _files(run: Path) -> Iterator[Path]:
-    """Those worth keeping; the checkpoints' first. Names with a dot are of something half done."""
+    """Return the files to store, checkpoints first. Names with a dot are incomplete files."""
     found = [p for p in sorted(run.rglob("*")) if p.is_file() and p.name != "run.lock"]
     whole = [p for p in found if not any(part[0] == "." for part in p.relative_to(run).parts)]
     return iter(sorted(whole, key=lambda p: p.relative_to(run).parts[0] != "checkpoints"))

@@ -1,4 +1,4 @@
-"""Calls of someone else that print while they wait, perhaps for ever: who listens notices."""
+"""Detection of calls to external code that print while they wait, and may wait forever."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ SILENCE = 1800.0  # seconds without a line
 
 
 class StallError(Exception):
-    """Nothing was printed for so long that nobody waits any more."""
+    """The call has printed nothing for SILENCE seconds, so it was given up."""
 
 
 class _Wake(BaseException):
-    """As KeyboardInterrupt is: nobody on the way up takes it for an error of his own."""
+    """A BaseException, like KeyboardInterrupt, so that no caller handles it as its own error."""
 
 
 class _Heard(io.TextIOBase):
-    """Standard output, and when it was last written to."""
+    """Standard output that records the time of the last write."""
 
     def __init__(self) -> None:
         self.at = time.monotonic()
@@ -37,12 +37,14 @@ class _Heard(io.TextIOBase):
 
 @contextmanager
 def listening(goes_on: Callable[[], bool]) -> Iterator[io.TextIOBase]:
-    """A stream for the call that is made within. After each `SILENCE` on it, `goes_on` is asked, in
-    a thread, whether to wait on. For the main thread: the call is interrupted by a signal, the one
-    way to end one that waits for a socket, and its spinners stay. It is not that of Ctrl-C, which
-    is ignored in what a shell has started with `&`.
+    """Yield a stream for the call inside this context to print to.
 
-    Raises StallError, or what `goes_on` raises.
+    After each `SILENCE` seconds without output, `goes_on` is called in a thread and decides whether
+    to keep waiting. Only for the main thread: a signal interrupts the call, because nothing else
+    ends a call that waits for a socket. The signal is not that of Ctrl-C, which is ignored in
+    programs that a shell has started with `&`.
+
+    Raises StallError, or the error of `goes_on`.
     """
     heard, over, lock = _Heard(), threading.Event(), threading.Lock()
     why: list[Exception] = []

@@ -1,4 +1,4 @@
-"""A managed job's run directory, from its storage to here: its machines are gone when it ends."""
+"""Fetching of a managed job's run directory from its storage, since its machines are gone."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from art_cli.backends.cloud.task import STORAGE, storage_folder
 from art_cli.errors import UsageError
 from art_cli.runs.directory import RunDir
 
-IDLE_MINUTES = 10  # after which the machine ends by itself, should this process be killed
+IDLE_MINUTES = 10  # until the machine ends itself if this process is killed
 
 
 def bring_stored(
     storage: str | dict[str, Any], infra: str | None, run: RunDir, say: Callable[[str], None]
 ) -> bool:
-    """Replace `run` by the newest that the storage has of it. Return whether it has one.
+    """Replace `run` by the newest snapshot on the storage. Return whether there is one.
 
-    A folder that is seen here is read; else a small machine at `infra` mounts the storage, and ends
-    at once. Raises ArtError, PreflightError.
+    A folder that is visible here is read directly. Otherwise a small machine at `infra` is rented,
+    and terminated afterwards, to mount the storage. Raises ArtError, PreflightError.
     """
     own = f"{run.root.parent.name}/{run.root.name}"
     if isinstance(storage, str) and Path(storage).is_dir():
@@ -43,7 +43,7 @@ def bring_stored(
             fetch.copy(host, f"{storage_folder(storage)}/{own}", Path(scratch))
             return _take(Path(scratch), run)
     finally:
-        with suppress(UsageError):  # it never came to be
+        with suppress(UsageError):  # the machine was never created
             skypilot.down(host)
 
 
@@ -53,7 +53,7 @@ def _take(folder: Path, run: RunDir) -> bool:
         shutil.rmtree(beside.root, ignore_errors=True)
         if not snapshots.restore(folder, beside.root):
             return False
-        for path in beside.root.iterdir():  # what was made here, deployments say, stays
+        for path in beside.root.iterdir():  # local files, such as deployments, stay
             here = run.root / path.name
             if here in (run.config, run.cloud) and here.exists():
                 continue

@@ -1,10 +1,10 @@
-"""The request to SkyPilot, as the plain document that a task's YAML would hold.
+"""SkyPilot tasks of a run, as the documents that a task's YAML would hold.
 
 On the nodes:
 
-    ~/.art/dist/         the wheel of the art that shipped the run
+    ~/.art/dist/         the wheel of the art version that shipped the run
     ~/.art/configs/      its config, resolved
-    ~/.art/venv/         where both are used
+    ~/.art/venv/         the environment that both are used in
     ~/sky_workdir/       the user's own code (SkyPilot's name for it)
     ~/runs/              run directories, on the first node
 """
@@ -28,8 +28,8 @@ from art_cli.llms.services import models_of_env
 from art_cli.runs.trackers.build import extras_of, keys_of
 
 RUNS = "runs"  # relative to the home of the first node
-STORAGE = "/art-storage"  # where a bucket is mounted
-TOKEN_BYTES = 32  # of what the nodes of one run know each other by
+STORAGE = "/art-storage"  # mount point of a bucket
+TOKEN_BYTES = 32  # of the token for requests between the nodes of a run
 ENV_REFERENCE = re.compile(r"\$\{oc\.(?:env|decode):[^}]*?([A-Za-z_][A-Za-z0-9_]*)")
 SETUP = """set -e
 export PATH="$HOME/.local/bin:$PATH"
@@ -53,22 +53,22 @@ fi
 
 
 def cluster_of(cfg: Experiment) -> str:
-    """Return the name of the cluster that the experiment runs on, if nothing else is said."""
+    """Return the name of the experiment's cluster, by default derived from the project."""
     return cfg.backend.cluster or re.sub(r"[^a-z0-9-]+", "-", f"art-{cfg.project}".lower())
 
 
 def job_name(cfg: Experiment) -> str:
-    """Return what SkyPilot calls the job of a run."""
+    """Return the name of a run's SkyPilot job."""
     return re.sub(r"[^a-zA-Z0-9-]+", "-", f"art-{cfg.project}-{cfg.name}")
 
 
 def is_managed(backend: BackendConfig) -> bool:
-    """True if a run is a managed job: it has machines of its own, which may be taken away."""
+    """Return whether a run is a managed job, whose own machines may be preempted."""
     return backend.storage is not None
 
 
 def extras(cfg: Experiment) -> str:
-    """Return what of art is to be installed beside its core, as pip writes it."""
+    """Return the extras of art to install, in pip's syntax."""
     wanted = ["vllm"] * (cfg.engine.use == "vllm" and cfg.engine.url is None)
     needs_bitsandbytes = cfg.model.quantize or cfg.train.optimizer == "adamw_8bit"
     wanted += ["quantize"] * bool(needs_bitsandbytes)
@@ -77,12 +77,12 @@ def extras(cfg: Experiment) -> str:
 
 
 def shipped_config(loaded: LoadedExperiment) -> str:
-    """The experiment as the cluster gets it: the same, but its backend is where it then is."""
+    """Return the config for the cluster: without the backend, because it runs locally there."""
     return dump({k: v for k, v in loaded.document.items() if k != "backend"})
 
 
 def secret_names(loaded: LoadedExperiment) -> list[str]:
-    """Return the environment variables that the run reads, by what its config says."""
+    """Return the environment variables that the run reads according to its config."""
 
     def names() -> Iterator[str]:
         cfg = loaded.experiment
@@ -102,7 +102,7 @@ def secret_names(loaded: LoadedExperiment) -> list[str]:
 
 
 def cluster_task(loaded: LoadedExperiment, folder: Path, wheel: str) -> dict[str, Any]:
-    """Return the task that makes a cluster ready: `folder` holds what `ship` has packed."""
+    """Return the task that sets up a cluster. `folder` holds the files written by `pack`."""
     cfg, backend = loaded.experiment, loaded.experiment.backend
     setup = SETUP.format(wheel=wheel, extras=extras(cfg))
     task: dict[str, Any] = {
@@ -123,7 +123,7 @@ def run_task(
     secrets: dict[str, str],
     going_on: list[str],
 ) -> dict[str, Any]:
-    """Return the task that is the run itself; `going_on` as in `send`."""
+    """Return the task of the run itself. `going_on` is as in `send`."""
     cfg, backend = loaded.experiment, loaded.experiment.backend
     run = f"{cfg.project}/{cfg.name}"
     task = cluster_task(loaded, folder, wheel)
@@ -146,15 +146,15 @@ def run_task(
 
 
 def storage_folder(storage: str | dict[str, Any]) -> str:
-    """Return where the nodes see the storage."""
+    """Return the path of the storage on the nodes."""
     return storage if isinstance(storage, str) else STORAGE
 
 
 def place_of(message: str, origins: dict[str, str]) -> str:
-    """The place in the config of the backend's key that a message of SkyPilot quotes, or of the
-    section.
+    """Return the place in the config of the backend key that SkyPilot's message quotes.
 
-    `origins` are those of the loaded config. "" where all of it is by default.
+    If no key is quoted, return that of the section, or "" if it is all by default. `origins` are
+    those of the loaded config.
     """
     written = {p: o for p, o in origins.items() if p.startswith("backend.") and o != "default"}
     for path, origin in written.items():

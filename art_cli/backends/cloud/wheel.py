@@ -1,4 +1,4 @@
-"""The program that runs here as a wheel, so that a cluster gets this version, edits and all."""
+"""Packing of the running program as a wheel, so that a cluster gets this version with its edits."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from art_cli.errors import PreflightError
 DISTRIBUTION = "art-cli"
 TAG = "py3-none-any"
 LEFT_OUT = {"__pycache__", ".DS_Store"}
-SAME_TIME = (1980, 1, 1, 0, 0, 0)  # the same code gives the same bytes
+SAME_TIME = (1980, 1, 1, 0, 0, 0)  # a fixed time makes builds reproducible
 
 
 def pack_wheel(folder: Path) -> Path:
     """Write the wheel into `folder`. Return its file. Raises PreflightError.
 
-    It is put together from what is imported here, so it takes neither the network nor a build, and
-    is right for an editable install and for one from an index alike.
+    It is built from the imported packages, so it needs neither the network nor a build, and works
+    for an editable install as well as for one from an index.
     """
     try:
         dist = distribution(DISTRIBUTION)
@@ -51,7 +51,7 @@ def pack_wheel(folder: Path) -> Path:
 
 
 def _sources(packages: list[str]) -> Iterator[tuple[str, Path]]:
-    """Return every file of the packages, by its name in the wheel."""
+    """Yield (name in the wheel, path) of every file of the packages."""
     for package in sorted(packages):
         spec = find_spec(package)
         assert spec and spec.submodule_search_locations, package

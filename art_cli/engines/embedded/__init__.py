@@ -1,1 +1,1 @@
-"""The engine on the trainer's own weights: rows of one KV cache, batched over episodes."""
+"""The engine on the trainer's own weights, which batches episodes as rows of a KV cache."""

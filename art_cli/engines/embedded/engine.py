@@ -1,13 +1,12 @@
 """The embedded engine: many multi-turn episodes batched over the trainer's own model.
 
-Each episode has a row of one KV cache; siblings share one until they part. A row's keys and values
-stay between its turns, so that a turn costs only its new tokens; a prompt prefix that the first
-rows share is computed once and copied; rows that finish leave and new ones join between steps. The
-weights are the trainer's own, so nothing has to be sent anywhere; or a copy of them, where rollouts
-go on while they are updated.
+Each episode has a row of a KV cache; siblings share one until they diverge. A row's keys and values
+stay between its turns, so a turn costs only its new tokens. A prompt prefix shared by the first
+rows is computed once and copied. Rows leave and join between steps. The weights are the trainer's
+own, so nothing has to be sent; or a copy of them, if rollouts continue during updates.
 
-With `deterministic`, a step waits until every episode that is with its env has come back: batches
-then depend on nothing but seeds, and a run repeats bit for bit. Without, rows go ahead alone.
+With `deterministic`, a step waits until every episode that is with its env has come back. Batches
+then depend only on seeds, and a run repeats bit for bit. Without it, ready rows do not wait.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from art_cli.types import Completion
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class _Session(Occupant):
-    """See Session."""
+    """An episode at the embedded engine; implements `Session`."""
 
     engine: TransformersEngine
     is_open: bool = True
@@ -54,7 +53,7 @@ class _Session(Occupant):
         try:
             return await self.answer
         finally:
-            if self.answer.cancelled():  # whoever asked has left in the middle
+            if self.answer.cancelled():  # the caller was cancelled
                 self.engine._gave_up(self)
 
     def expect(self, coming: bool) -> None:
@@ -67,7 +66,7 @@ class _Session(Occupant):
 
 
 class TransformersEngine:
-    """See the head of this file; implements Engine."""
+    """Engine in this process, as described for this module; implements `Engine`."""
 
     def __init__(
         self,
@@ -78,9 +77,9 @@ class TransformersEngine:
         source: Policy | None = None,
         raw_logprobs: bool = False,
     ) -> None:
-        """`source` is the trainer's policy, where `policy` is a twin of it.
+        """`source` is the trainer's policy if `policy` is a twin of it.
 
-        `raw_logprobs` are for users of an API, and not to be trained on: see `sample`.
+        `raw_logprobs` are for API users and not for training; see `sample`.
         """
         self.policy_version, self.cached_tokens = 0, SHORTEST_PREFIX
         self.grammars = policy.grammars
@@ -89,11 +88,11 @@ class TransformersEngine:
         self._cfg = cfg
         self._sampling = sampling
         self._opened = 0
-        self._away: set[_Session] = set()  # open, and with their env
+        self._away: set[_Session] = set()  # open sessions that are with their env
         self._rows = Rows(policy, cfg, sampling, stop_ids, self._finished, raw_logprobs)
-        self._dead: Exception | None = None  # why it can never answer again
-        self._drained: asyncio.Future[None] | None = None  # a sync waits for it
-        self._late: list[_Session] = []  # with a turn to sample once the sync is through
+        self._dead: Exception | None = None  # error after which it cannot answer any more
+        self._drained: asyncio.Future[None] | None = None  # set while a sync waits for turns to end
+        self._late: list[_Session] = []  # sessions whose turn starts after the sync
         self._wake = asyncio.Event()
         self._pump: asyncio.Task[None] | None = None
 
@@ -107,15 +106,15 @@ class TransformersEngine:
         return session
 
     def room_behind(self, prompt: int, max_tokens: int | None) -> int:
-        """Return how many tokens a turn behind a prompt of so many tokens may have."""
+        """Return the maximum number of tokens of a turn after a prompt of this length."""
         most = self._sampling.max_tokens
         return max(1, min(max_tokens or most, most, self._cfg.max_model_len - prompt))
 
     async def sync(self, version: int) -> None:
-        """See Engine. Drops what was computed with the old weights.
+        """See `Engine`. Drops cached states of the old weights.
 
-        Turns that are still waiting for a row begin after the sync. They cannot be waited for: the
-        rows may be held by episodes whose own next turn waits for the sync.
+        Turns that still wait for a row start after the sync. Waiting for them could deadlock: the
+        rows may be held by episodes whose next turn waits for the sync.
         """
         self._late += cast("list[_Session]", self._rows.queue)
         self._rows.queue = []
@@ -143,7 +142,7 @@ class TransformersEngine:
             self._drained.set_result(None)
 
     async def rest(self) -> None:
-        """See Engine. Does nothing: weights are the trainer's own, and a sync drops the cache."""
+        """See `Engine`. Nothing to do: weights are the trainer's, and a sync drops the cache."""
 
     async def close(self) -> None:
         if self._pump:
@@ -168,7 +167,7 @@ class TransformersEngine:
             return
         self._rows.add(session)
         if self._pump is None or self._pump.done():
-            self._wake = asyncio.Event()  # it belongs to the event loop that first waits on it
+            self._wake = asyncio.Event()  # bound to the event loop that first waits on it
             self._pump = asyncio.ensure_future(self._run())
         self._wake.set()
 
@@ -177,7 +176,7 @@ class TransformersEngine:
         completion = session.end_turn().completion(reason, self.policy_version)
         if session.awaited:
             self._away.add(session)
-        if not session.answer.done():  # or it has just been cancelled
+        if not session.answer.done():  # done if it has just been cancelled
             session.answer.set_result(completion)
         self._check_drained()
 
@@ -204,9 +203,9 @@ class TransformersEngine:
                 waiting.remove(session)
 
     async def _run(self) -> None:
-        """Step as long as anyone waits for an answer."""
+        """Run steps as long as a session waits for an answer."""
         while True:
-            await asyncio.sleep(0)  # let envs take their answers and come back
+            await asyncio.sleep(0)  # let envs process their answers and return
             ready = self._rows.is_ready
             if not (ready or self._away or self._rows.queue):
                 return

@@ -1,7 +1,7 @@
 """A row of the KV cache, and the episodes whose tokens it holds.
 
-Siblings are in one row as long as they have read and said the same: what comes next is computed
-once, and each draws its own token from it. Whoever goes on differently gets a copy of the row.
+Siblings share a row as long as their tokens are equal. The next distribution is computed once, and
+each sibling draws its own token. A sibling that diverges gets a copy of the row.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from art_cli.engines.embedded.turn import TurnSoFar
 
 @dataclass(eq=False, slots=True)
 class Row:
-    """The tokens of a row, and its occupants: all of them have read and said just these."""
+    """The tokens of a row, and its occupants, which all have exactly these tokens."""
 
     cached: list[int] = field(default_factory=list)  # ids whose keys and values are in the row
-    shares: bool = False  # it begins with the prefix that is kept
-    index: int = -1  # in the cache; -1: it has no place yet
+    shares: bool = False  # it starts with the shared prefix
+    index: int = -1  # in the cache; -1: not placed yet
     occupants: list[Occupant] = field(default_factory=list)
 
     @property
     def following(self) -> list[int]:
-        """The next tokens, where all occupants go on alike."""
+        """The next tokens, if all occupants continue equally."""
         return self.occupants[0].following
 
     def enter(self, occupant: Occupant) -> None:
-        """Take in one who has read and said what is here."""
+        """Add an occupant with the same tokens."""
         occupant.row = self
         self.occupants.append(occupant)
 
     def go_on(self) -> None:
-        """Note that what follows has been read."""
+        """Mark the following tokens as cached."""
         self.cached += self.following
         for occupant in self.occupants:
             occupant.pending = []
@@ -40,14 +40,14 @@ class Row:
 
 @dataclass(eq=False, slots=True)
 class Occupant:
-    """One episode: where its tokens are, and what its turn has come to."""
+    """One episode: its row, its pending tokens and its turn."""
 
-    order: int  # of opening: batches are laid out by it, not by who came first
+    order: int  # order of opening, which determines batches instead of arrival times
     uniforms: random.Random
     awaited: bool
     row: Row | None = None
     pending: list[int] = field(default_factory=list)  # ids to prefill
-    is_asking: bool = False  # for a turn
+    is_asking: bool = False  # a turn is requested or in progress
     turn: TurnSoFar = field(default_factory=lambda: TurnSoFar(room=0))
 
     @property
@@ -57,26 +57,26 @@ class Occupant:
 
     @property
     def following(self) -> list[int]:
-        """The ids to be read next: of the prompt, or the last that was sampled."""
+        """The next ids to read: pending prompt tokens, or the last sampled token."""
         return self.pending or self.turn.sampled[-1:]
 
     @property
     def is_idle(self) -> bool:
-        """True if its row may be given to another: it may never ask again."""
+        """True if its row may be given to another occupant, because it may never ask again."""
         return not self.awaited and not self.is_asking
 
     def end_turn(self) -> TurnSoFar:
-        """Return the turn that is over."""
+        """Mark the turn as over, and return it."""
         self.is_asking = False
         return self.turn
 
     def leave(self) -> None:
-        """Leave the row to whoever else is in it."""
+        """Leave the row to its other occupants."""
         if self.row:
             self.row.occupants.remove(self)
             self.row = None
 
     def lose_row(self) -> None:
-        """Give up the row: what was in it has to be read again."""
+        """Give up the row. Its tokens must be read again."""
         self.pending = [*self.cached, *self.pending]
         self.leave()

@@ -1,7 +1,7 @@
-"""The rows of one KV cache: who is in which, and the steps that answer them.
+"""The rows of a KV cache: scheduling of episodes into rows, and the steps that answer them.
 
-A step reads what is new in the rows that wait for it, or samples one more token in those that have
-been read. A prompt prefix that the first rows share is computed once and copied.
+A step either reads the new tokens of rows that wait for it, or samples one more token in rows that
+have been read. A prompt prefix shared by the first rows is computed once and copied.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from art_cli.models.forward.memory import Memory
 from art_cli.models.forward.ways import make_memory
 from art_cli.models.policy import Policy, Reference
 
-PREFILL_TOKENS = 16384  # at most in one forward, padding included
-PADDING = 256  # tokens; fewer are not worth another forward
-SHORTEST_PREFIX = 8  # tokens; a shorter one is not worth a forward of its own
-SHORTEST_SHARED = 64  # tokens; a shorter one is read as quickly from each row
-IDLE_ROWS = 0.5  # of all: run along in a decoding step, rather than copied around
-JOIN_AT = 0.34  # of the rows waiting for prefill: let them join, else decode the others further
+PREFILL_TOKENS = 16384  # tokens per forward at most, padding included
+PADDING = 256  # tokens; less padding is not worth another forward
+SHORTEST_PREFIX = 8  # tokens; a shorter prefix is not worth a separate forward
+SHORTEST_SHARED = 64  # tokens; a shorter prefix is read as fast from each row
+IDLE_ROWS = 0.5  # maximum share of idle rows that a decoding step includes
+JOIN_AT = 0.34  # share of rows waiting for prefill from which prefill goes first
 
 
 class Rows:
-    """Rows for at most `max_num_seqs` occupants, and those who wait for a place."""
+    """Rows for at most `max_num_seqs` occupants, and the queue of those who wait for one."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Rows:
         finished: Callable[[Occupant, Reason], None],
         raw_logprobs: bool,
     ) -> None:
-        """`finished` is told of each turn that is over; `raw_logprobs` as in `sample`."""
+        """`finished` is called for each turn that ends. `raw_logprobs` is as in `sample`."""
         self.queue: list[Occupant] = []
         self._policy = policy
         self._cfg = cfg
@@ -52,14 +52,14 @@ class Rows:
         self._finished = finished
         self._raw_logprobs = raw_logprobs
         self._prefix: tuple[list[int], Memory] | None = None
-        # A GPU replays a step of all rows quicker than Python calls one of some; see replay.py.
+        # A GPU replays a step of all rows faster than Python launches one of some; see replay.py.
         self._on_gpu = policy.device.type == "cuda"
         self._most_idle = 1.0 if self._on_gpu else IDLE_ROWS
         self._slots = Slots(self._memory, self._on_gpu)
 
     @property
     def everyone(self) -> list[Occupant]:
-        """All that have a row, or wait for one."""
+        """All occupants, with a row or in the queue."""
         return [*self.queue, *self._slots.occupants]
 
     @property
@@ -69,7 +69,7 @@ class Rows:
 
     @property
     def is_ready(self) -> bool:
-        """True if a step has anyone to answer; one who gave up, or has no row, does not count."""
+        """True if a step can answer someone. Cancelled turns and full caches do not count."""
         placed = self._slots.occupants
         if any(s.is_asking for s in placed):
             return True
@@ -79,7 +79,7 @@ class Rows:
     def turn(
         self, room: int, stop: tuple[str, ...], grammar: str | None, top_logprobs: int
     ) -> TurnSoFar:
-        """Return a turn of which there is nothing yet. Raises ConstraintError."""
+        """Return a new turn without tokens. Raises ConstraintError."""
         return TurnSoFar(
             room=room,
             stops=StopTexts(stop, self._decode) if stop else None,
@@ -89,9 +89,9 @@ class Rows:
         )
 
     def prepare(self, occupant: Occupant, ids: list[int], turn: TurnSoFar) -> None:
-        """Make ready for a turn behind these ids. What is cached of them is not read again."""
+        """Prepare an occupant for a turn after these ids. Cached tokens are not read again."""
         length = same = len(occupant.cached)
-        if ids[:same] != occupant.cached:  # a fork: keep what still stands
+        if ids[:same] != occupant.cached:  # a fork: keep the common prefix
             same = _common_prefix([ids, occupant.cached])
         same = min(same, len(ids) - 1)
         if same < length:
@@ -100,7 +100,7 @@ class Rows:
 
     @torch.inference_mode()
     def _rewind(self, occupant: Occupant, length: int, wanted: int) -> int:
-        """Take an occupant's row back to at most `wanted` tokens. Return to how many."""
+        """Rewind an occupant's row to at most `wanted` tokens. Return the number left."""
         row = occupant.row
         assert row is not None
         if len(row.occupants) > 1:
@@ -110,24 +110,24 @@ class Rows:
         return same
 
     def add(self, occupant: Occupant) -> None:
-        """Let an occupant ask for the turn that it is prepared for."""
+        """Start the turn that an occupant is prepared for."""
         occupant.is_asking = True
         if occupant.row is None:
             self.queue.append(occupant)
 
     def release(self, occupant: Occupant) -> None:
-        """Take back what an occupant has of its row: it will not ask again."""
+        """Remove an occupant that will not ask again from its row."""
         occupant.leave()
         self._slots.free_empty()
 
     def clear(self) -> None:
-        """Take all rows back, and drop the cache."""
+        """Free all rows, and drop the cache."""
         self._slots.clear()
         self._prefix = None
 
     @torch.inference_mode()
     def step(self) -> None:
-        """Run one forward (or a few) for some of those who ask."""
+        """Run one forward (or a few) for some of the occupants that ask for a turn."""
         self._admit()
         asking = [s for s in self._slots.occupants if s.is_asking]
         joining = [s for s in asking if s.pending]
@@ -140,7 +140,7 @@ class Rows:
     # ---------------------------------------------------------------- who is in which row
 
     def _admit(self) -> None:
-        """Give rows to those who wait for one, and drop rows that nobody needs."""
+        """Give rows to queued occupants, or compact the rows if nobody waits."""
         if not self.queue:
             self._slots.pack()
             return
@@ -163,7 +163,7 @@ class Rows:
             self._share_prefix(new)
 
     def _evict(self) -> None:
-        """Take rows back from those that may never ask again, where others wait for one."""
+        """Evict occupants that may never ask again, if others wait for a row."""
         placed = self._slots.occupants
         missing = len(self.queue) + len(placed) - self._cfg.max_num_seqs
         if missing <= 0:
@@ -174,9 +174,9 @@ class Rows:
         self._slots.free_empty()
 
     def _own_rows(self, asking: list[Occupant]) -> list[Row]:
-        """Return the rows in which these, row by row, go on, and nobody else is; they ascend.
+        """Return, in ascending order, rows that hold only these occupants.
 
-        Who goes on differently from the others in a row gets a copy of it.
+        An occupant that differs from others in its row gets a copy of the row.
         """
         stay: list[Row] = []
         parted: list[tuple[Row, list[Occupant]]] = []
@@ -220,12 +220,12 @@ class Rows:
     # ---------------------------------------------------------------- forwards
 
     def _prefill(self, rows: list[Row]) -> None:
-        """Read the new tokens of these rows and sample the first one of their turns."""
+        """Read the new tokens of these rows and sample the first token of their turns."""
         rows = sorted(rows, key=lambda row: len(row.following))
         while rows:
             lengths = [len(row.following) for row in rows]
             count = _worth_padding(lengths) if self._cache.may_pad else lengths.count(lengths[0])
-            # In the order of rows: where they are the first ones, nothing has to be gathered.
+            # In the order of rows, because the first rows need no gather.
             part, rows = sorted(rows[:count], key=lambda row: row.index), rows[count:]
             for row in part:
                 self._cache.mark(row.index, len(row.cached))
@@ -241,7 +241,7 @@ class Rows:
             self._go_on(rows, self._read(rows, shared))
 
     def _shared_by(self, rows: list[Row]) -> Memory | None:
-        """Return the prefix that these rows share, where reading it from one place is worth it."""
+        """Return the prefix that these rows share, or None if it is not worth a shared read."""
         if self._prefix is None or not self._cache.may_pad or self._on_gpu:
             return None
         if not all(row.shares for row in rows):
@@ -249,15 +249,15 @@ class Rows:
         return self._prefix[1] if len(self._prefix[0]) >= SHORTEST_SHARED else None
 
     def _read(self, rows: list[Row], shared: Memory | None = None) -> Tensor:
-        """Return the logits of these rows behind what follows in them."""
+        """Return the logits after the following tokens of these rows."""
         tokens, starts = [row.following for row in rows], [len(row.cached) for row in rows]
         return self._forward(self._cache, [row.index for row in rows], tokens, starts, shared)
 
     def _read_all(self, rows: list[Row], shared: Memory | None) -> Tensor:
-        """Return the logits of these rows from a forward of all rows, idle ones too.
+        """Return the logits of these rows from a forward of all rows, including idle ones.
 
-        That is cheaper than copying the keys of those that ask out and back. An idle row gets a
-        token behind its last, which its next one overwrites.
+        That is cheaper than copying keys out and back. An idle row gets a token after its last,
+        which its next real token overwrites.
         """
         everyone = self._slots.rows[: self._slots.span]
         tokens = [[0] for _ in everyone]
@@ -276,9 +276,9 @@ class Rows:
         starts: list[int],
         shared: Memory | None = None,
     ) -> Tensor:
-        """Return the logits [R, V] behind the last of the new tokens of each row.
+        """Return the logits [R, V] after the last new token of each row.
 
-        `rows` ascend. The tokens of each begin at its position in `starts`.
+        `rows` must ascend. The tokens of each begin at its position in `starts`.
         """
         return self._policy.head.logits(cache.read(rows, tokens, starts, shared))
 
@@ -286,7 +286,7 @@ class Rows:
         return make_memory(self._policy, self._policy.ways, rows, length)
 
     def _go_on(self, rows: list[Row], logits: Tensor) -> None:
-        """Draw a token for each occupant of these rows from its own stream of random numbers."""
+        """Draw a token for each occupant of these rows from its own random stream."""
         for row in rows:
             row.go_on()
         asking = [s for row in rows for s in row.occupants]
@@ -304,7 +304,7 @@ class Rows:
 
 
 def _worth_padding(lengths: list[int]) -> int:
-    """Return how many of these ascending lengths, from the first on, to read in one forward."""
+    """Return the number of the first of these ascending lengths to read in one forward."""
     tokens = 0
     for count, length in enumerate(lengths):
         tokens += length

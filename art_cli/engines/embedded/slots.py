@@ -1,4 +1,4 @@
-"""The rows of one KV cache: which of them are taken, and by whom. It grows, and is packed again."""
+"""Allocation of the rows of a KV cache, which grows and is compacted."""
 
 from __future__ import annotations
 
@@ -7,48 +7,49 @@ from collections.abc import Callable
 from art_cli.engines.embedded.row import Occupant, Row
 from art_cli.models.forward.memory import Memory
 
-FREE_ROWS = 0.3  # of all: the others are moved together
+FREE_ROWS = 0.3  # maximum share of free rows before the cache is compacted
 FREE_ROWS_ON_GPU = 0.5
 
 
 class Slots:
-    """A cache, and who is in which of its rows: those who are alike in one."""
+    """A cache, and the occupants of its rows. Occupants with equal tokens share a row."""
 
     def __init__(self, make: Callable[[int, int], Memory], on_gpu: bool) -> None:
-        """`make` returns a cache of so many rows of so many tokens."""
+        """`make` returns a cache for a number of rows and tokens per row."""
         self.cache: Memory | None = None
         self.rows: list[Row | None] = []
         self._make = make
-        # A GPU's recordings end with the cache's size: there, each occupant has room for a row.
+        # Recorded GPU steps are tied to the cache's size, so there each occupant has a row
+        # reserved.
         self._on_gpu = on_gpu
-        self._widest = (0, 0)  # the most rows that a cache had, and how long they became
-        self._was_freed = False  # a row, since the last look at what is between them
+        self._widest = (0, 0)  # size of the widest cache so far: (rows, length)
+        self._was_freed = False  # a row was freed since the last `pack`
 
     @property
     def taken(self) -> list[Row]:
-        """The rows that hold someone's tokens."""
+        """The rows in use."""
         return [row for row in self.rows if row]
 
     @property
     def occupants(self) -> list[Occupant]:
-        """All who are in a row."""
+        """All occupants of rows."""
         return [s for row in self.rows if row for s in row.occupants]
 
     @property
     def span(self) -> int:
-        """Number of rows, from the first on, that a step of all that are taken has to run."""
+        """Number of rows, counted from the first, that a step of all rows in use must run."""
         if self._on_gpu:
             return len(self.rows)
         return 1 + max((row.index for row in self.rows if row), default=-1)
 
     def place(self, new: list[Row], max_tokens: int) -> None:
-        """Give new rows a place, with room for `max_tokens` behind what follows in them."""
+        """Assign cache rows to new rows, with room for `max_tokens` after their next tokens."""
         most = len(self.occupants) + sum(len(row.occupants) for row in new)
         needed = most if self._on_gpu else len(self.taken) + len(new)
         if self.cache is None:
             num = max(needed, min(most, self._widest[0]))
             longest = max(len(row.following) for row in new) + max_tokens
-            # That of the batch before saves it from growing again.
+            # The length of the previous batch avoids growing again.
             before = self._widest[1] if num <= self._widest[0] else 0
             self.cache = self._make(num, max(longest, before))
             self.rows = [None] * num
@@ -77,12 +78,12 @@ class Slots:
         return new
 
     def free_empty(self) -> None:
-        """Free the rows that nobody is in any more."""
+        """Free the rows without occupants."""
         self._was_freed = True
         self.rows = [row if row and row.occupants else None for row in self.rows]
 
     def pack(self) -> None:
-        """Move what is taken together where much between is free."""
+        """Compact the rows in use if many rows between them are free."""
         if not self._was_freed:
             return
         self._was_freed = False
@@ -102,7 +103,7 @@ class Slots:
             row.index = index
 
     def clear(self) -> None:
-        """Take all rows back, and drop the cache."""
+        """Free all rows, and drop the cache."""
         for occupant in self.occupants:
             occupant.lose_row()
         self._drop()
@@ -112,6 +113,6 @@ class Slots:
         self.cache, self.rows = None, []
 
     def _note_size(self) -> None:
-        """Note how large the cache is, if none was wider."""
+        """Record the size of the cache if none was wider."""
         if self.cache is not None and len(self.rows) >= self._widest[0]:
             self._widest = (len(self.rows), self.cache.length)

@@ -1,15 +1,18 @@
-"""Texts that end a turn, looked for in each new token."""
+"""Detection of stop texts while tokens are sampled."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-BROKEN = "\ufffd"  # decodes a character whose last bytes are still to come
+BROKEN = "\ufffd"  # decoded in place of an incomplete character
 
 
 class StopTexts:
-    """Reads a turn token by token: what a token costs does not depend on how many texts there are,
-    nor on how long they or the turn are."""
+    """Checks a turn token by token.
+
+    The cost of a token depends neither on the number or length of the stop texts nor on the turn's
+    length.
+    """
 
     def __init__(self, stops: tuple[str, ...], decode: Callable[[list[int]], str]) -> None:
         self._decode = decode
@@ -17,14 +20,14 @@ class StopTexts:
         for stop in filter(None, stops):
             self._by_length.setdefault(len(stop), set()).add(stop)
         self._longest = max(self._by_length, default=0)
-        self._tail = ""  # of the text so far
-        self._known = self._read = 0  # tokens: those before a few that were read, and all of them
+        self._tail = ""  # last characters of the text so far
+        self._known = self._read = 0  # numbers of tokens: before the last few, and in total
 
     def end_with(self, sampled: list[int]) -> bool:
         """Return whether the last of these tokens completes one of the texts."""
         if not self._longest:
             return False
-        # A token's text may depend on those before it: some tokenizers drop a first space.
+        # A token's text may depend on previous ones: some tokenizers drop a first space.
         before = self._decode(sampled[self._known : self._read])
         new = self._decode(sampled[self._known :])[len(before) :]
         whole = new.rstrip(BROKEN)

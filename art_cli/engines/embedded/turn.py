@@ -1,4 +1,4 @@
-"""A turn that is being sampled: what of it is there, and what ends it."""
+"""A turn in progress: its tokens so far, and its end conditions."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ Reason = Literal["stop", "length"]  # why a turn ended
 
 @dataclass(slots=True, kw_only=True)
 class TurnSoFar:
-    """Its tokens, and the conditions under which they are sampled."""
+    """The tokens of a turn so far, and its sampling conditions."""
 
-    room: int  # tokens that it may have
+    room: int  # maximum number of tokens
     stops: StopTexts | None = None
     grammar: str | None = None
-    matcher: LLMatcher | None = None  # of the grammar, behind what was sampled
-    num_top: int = 0  # of the likeliest tokens, to be told
+    matcher: LLMatcher | None = None  # state of the grammar after the sampled tokens
+    num_top: int = 0  # number of likeliest tokens to report
     sampled: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    forced: set[int] = field(default_factory=set)  # see Completion
+    forced: set[int] = field(default_factory=set)  # see `Completion`
     top: list[dict[int, float]] = field(default_factory=list)
 
     def take(self, token: int, logprob: float, is_end: bool) -> Reason | None:
-        """Go on with a token. Return why the turn is over, if it is."""
+        """Append a token. Return the reason if the turn is over, else None."""
         self.sampled.append(token)
         self.logprobs.append(logprob)
-        if self.matcher and self.matcher.is_error():  # it has become too complex, and says nothing
+        if self.matcher and self.matcher.is_error():  # the grammar has become too complex
             return "length"
         if is_end or (self.stops and self.stops.end_with(self.sampled)):
             return "stop"
@@ -48,7 +48,7 @@ class TurnSoFar:
         return "length" if self.matcher and not self.matcher.consume_token(token) else None
 
     def completion(self, reason: Reason, policy_version: int) -> Completion:
-        """Return what was sampled."""
+        """Return the turn as a `Completion`."""
         return Completion(
             token_ids=self.sampled,
             logprobs=self.logprobs,
@@ -69,14 +69,14 @@ def sample(
     grammars: Grammars,
     raw_logprobs: bool = False,
 ) -> tuple[list[int], list[float]]:
-    """Draw a token for each turn from its row of logits [R, V], as far as its grammar allows.
+    """Draw a token for each turn from its row of logits [R, V], within its grammar.
 
-    Return the ids and their log-probabilities: of what they are drawn from, or with `raw_logprobs`
-    before temperature, top_k and top_p, as a vLLM that serves has them.
+    Return the ids and their log-probabilities under the sampled distribution. With `raw_logprobs`
+    they are before temperature, top_k and top_p, as a vLLM server reports them.
     """
     held = [(i, turn) for i, turn in enumerate(turns) if turn.matcher]
     if held:
-        logits, which = logits[which], list(range(len(turns)))  # each has its own grammar
+        logits, which = logits[which], list(range(len(turns)))  # one row a turn: grammars differ
         bits = grammars.masks([turn.matcher for _, turn in held if turn.matcher])
         for (_, turn), forced in zip(held, is_forced(bits).tolist(), strict=True):
             turn.forced |= {len(turn.sampled)} if forced else set()

@@ -1,1 +1,1 @@
-"""vLLM servers, here or on nodes of their own, and how new weights reach them."""
+"""vLLM servers, here or on separate nodes, and the transfer of new weights to them."""

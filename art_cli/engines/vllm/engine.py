@@ -1,12 +1,11 @@
-"""vLLM as the engine: server processes of its own, asked over HTTP in token ids.
+"""vLLM as the engine: separate server processes, which exchange token ids over HTTP.
 
-Every version of the adapter is served under a name and from a folder that were never used before:
-vLLM keys its prefix cache by the name, and serves stale keys and values for one that is used again.
-What cannot be served beside the base (all weights, or `sync: merged`) is loaded in its place
-between turns, and the cache is cleared.
+Every version of the adapter gets a new name and folder. vLLM keys its prefix cache by the name, and
+would serve stale keys and values if a name were reused. Weights that cannot be served beside the
+base (all weights, or `sync: merged`) replace the base between turns, and the cache is cleared.
 
-A server that dies is started again, and what it was asked is asked again: sampling follows from the
-seed of a session and the number of the turn, so nothing is lost or sampled twice.
+A server that dies is restarted, and its pending requests are repeated. Sampling is determined by
+the seed of a session and the number of the turn, so nothing is lost or sampled twice.
 """
 
 from __future__ import annotations
@@ -39,31 +38,31 @@ from art_cli.models.policy import Policy
 from art_cli.system.progress import silent
 from art_cli.types import Completion
 
-TURN_TIMEOUT = 1800.0  # seconds, of one turn, the queue at the server included
-ADMIN_TIMEOUT = 600.0  # seconds, of loading weights
-MAX_RESTARTS = 3  # of one replica; one that dies again and again will go on doing so
-LEAST_TOKENS = 2000  # sampled, before `sync: auto` takes a measurement for one
+TURN_TIMEOUT = 1800.0  # seconds per turn, including the server's queue
+ADMIN_TIMEOUT = 600.0  # seconds, for loading weights
+MAX_RESTARTS = 3  # per replica; then the run fails
+LEAST_TOKENS = 2000  # sampled tokens that `sync: auto` needs for a measurement
 POLL = 0.01  # seconds
-ENDING = 10.0  # seconds that a server that failed is given to end
+ENDING = 10.0  # seconds for a failing server to end
 NO_ANSWER = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, ConnectionError)
 
 
 @dataclass(eq=False, slots=True)
 class _Replica:
-    """One server, and what it is busy with."""
+    """One server, with its state and load."""
 
     url: str
     place: Machine
     gpus: list[int]
-    server: Started | None  # None: someone else's
+    server: Started | None  # None: started by the user
     log: Path
-    life: int = 0  # times that it was started again
-    adapters: list[str] = field(default_factory=list)  # that it has loaded, the newest last
-    is_merged: bool = False  # an adapter is in what it serves as its base
-    outstanding: int = 0  # tokens: prompts, and what may be sampled behind them
-    turns: Counter[str] = field(default_factory=Counter)  # in flight, by the name they asked for
+    life: int = 0  # number of restarts
+    adapters: list[str] = field(default_factory=list)  # names of loaded adapters, the newest last
+    is_merged: bool = False  # its base has an adapter merged into it
+    outstanding: int = 0  # tokens in flight: prompts plus max_tokens
+    turns: Counter[str] = field(default_factory=Counter)  # turns in flight, by name of the weights
     reviving: asyncio.Lock = field(default_factory=asyncio.Lock)
-    replacing: asyncio.Event | None = None  # set once its base is another: turns wait for that
+    replacing: asyncio.Event | None = None  # while its base is being replaced: turns wait for it
 
     @property
     def served(self) -> str:
@@ -73,7 +72,7 @@ class _Replica:
 
 @dataclass(eq=False, slots=True)
 class _Session:
-    """One episode: its turns stay with a replica, whose prefix cache knows them."""
+    """One episode. Its turns stay with a replica, whose prefix cache has its tokens."""
 
     engine: VLLMEngine
     seed: int
@@ -102,12 +101,12 @@ class _Session:
         )
         return await self.engine._turn(self, request)
 
-    def expect(self, coming: bool) -> None: ...  # no step waits for anyone
-    def close(self) -> None: ...  # nothing is held for it
+    def expect(self, coming: bool) -> None: ...  # steps do not wait for sessions
+    def close(self) -> None: ...  # it has no resources
 
 
 class VLLMEngine:
-    """See the head of this file; implements Engine."""
+    """Engine on vLLM servers, as described for this module; implements `Engine`."""
 
     def __init__(
         self,
@@ -118,7 +117,7 @@ class VLLMEngine:
         replicas: list[_Replica],
         say: Callable[[str], None],
     ) -> None:
-        self.policy_version, self.cached_tokens = 0, 128  # of a hybrid model, whose blocks are long
+        self.policy_version, self.cached_tokens = 0, 128  # block size of hybrid models, the longest
         self.grammars = policy.grammars
         self._policy = policy
         self._cfg = cfg
@@ -127,9 +126,9 @@ class VLLMEngine:
         self._replicas = replicas
         self._places = list({id(r.place): r.place for r in replicas}.values())
         self._say = say
-        self._weights: Path | None = None  # the newest, as they were written
+        self._weights: Path | None = None  # folder with the newest weights
         self._folder = vllm_server.scratch(vllm_server.quick_disk())
-        self._versions: dict[str, int] = {}  # of adapters, by name
+        self._versions: dict[str, int] = {}  # version of each adapter, by name
         self._choice = SyncChoice(sync_of(policy, cfg.sync))
         self._asleep = False
 
@@ -144,10 +143,10 @@ class VLLMEngine:
         logs: Path,
         say: Callable[[str], None] = silent,
     ) -> VLLMEngine:
-        """Start the servers, which print to `logs`/engine-N.log, or use the one at `cfg.url`.
+        """Start the servers, which log to `logs`/engine-N.log, or use the one at `cfg.url`.
 
-        Raises PreflightError where one does not start, UsageError where the model does not go with
-        the settings.
+        Raises PreflightError if a server does not start, UsageError if the model does not fit the
+        settings.
         """
         if cfg.url is not None:
             found = _Replica(vllm_server.api_root(cfg.url), LocalMachine(), [], None, logs)
@@ -182,7 +181,7 @@ class VLLMEngine:
 
     async def close(self) -> None:
         await asyncio.gather(*(r.server.close() for r in self._replicas if r.server))
-        if self._cfg.url:  # leave someone else's as it was
+        if self._cfg.url:  # leave the user's server as it was
             [replica] = self._replicas
             with contextlib.suppress(EngineError, *NO_ANSWER):
                 await self._drop_adapters(replica, list(replica.adapters))
@@ -221,7 +220,7 @@ class VLLMEngine:
             await self._revive(replica, life, why)
 
     def _version_in(self, answer: dict[str, Any], choice: dict[str, Any], name: str) -> int:
-        """Return a turn's version: it follows from the adapter's name, or else from a label."""
+        """Return the version of a turn, from the adapter's name or the label of the weights."""
         labels = {span["version"] for span in choice["weight_versions"]}
         version = self._versions[name] if name != BASE else int(labels.pop())
         if answer["model"] != name or (name == BASE and labels):
@@ -231,11 +230,11 @@ class VLLMEngine:
     async def _post(
         self, replica: _Replica, path: str, body: Any = None, timeout: float = ADMIN_TIMEOUT
     ) -> Any:
-        """Raise EngineError where the server refuses or is slow, NO_ANSWER where it is gone."""
+        """Raise EngineError if the server refuses or is slow, NO_ANSWER if it is gone."""
         limit, url = aiohttp.ClientTimeout(total=timeout), replica.url + path
         try:
-            # A client for each call: one that is kept belongs to one event loop, and to a server
-            # that may die; a connection to this machine costs a fraction of a token.
+            # A client for each call: a shared one would be bound to one event loop, and to a server
+            # that may die. A new connection to this machine costs a fraction of a token.
             async with (
                 aiohttp.ClientSession(timeout=limit) as client,
                 client.post(url, json=body, headers=replica.place.headers) as response,
@@ -250,19 +249,19 @@ class VLLMEngine:
         raise EngineError(f"vLLM refused POST {path} with {response.status}: {text[:1000]}")
 
     async def _revive(self, replica: _Replica, life: int, why: Exception) -> None:
-        """Start a dead server again, with the weights it had, unless someone else just has."""
+        """Restart a dead server with its weights, unless another call has just done so."""
         async with replica.reviving:
             if replica.life != life:
                 return
             if replica.server is None:
                 raise EngineError(f"the vLLM server at {replica.url} does not answer: {why}")
             if not await replica.server.ends_within(ENDING):
-                raise EngineError(f"vLLM does not answer, but is still there: {why}")
+                raise EngineError(f"vLLM does not answer, but its process still runs: {why}")
             code, said = replica.server.exit_code, vllm_server.last_errors(replica.log)
             if replica.life >= MAX_RESTARTS:
                 raise EngineError(
                     f"vLLM ended {MAX_RESTARTS + 1} times, now with exit code {code}. "
-                    f"{replica.log} has all it said; its last errors:\n{said}"
+                    f"{replica.log} has its full output; the last errors:\n{said}"
                 )
             self._say(f"vLLM ended with exit code {code}; starting it again")
             await replica.server.close()
@@ -280,7 +279,7 @@ class VLLMEngine:
         if told := self._choice.next(LEAST_TOKENS):
             self._say(told)
         began, old = time.monotonic(), self._weights
-        # Never used before, by whomever: the prefix cache goes by the name.
+        # A name that was never used before, because the prefix cache is keyed by it.
         name = f"{self._choice.way}-of-version-{version}-{secrets.token_hex(8)}"
         weights = self._folder / name
         weights.mkdir()
@@ -290,7 +289,7 @@ class VLLMEngine:
         else:
             self._policy.save_merged(weights)
         await asyncio.gather(*(place.put(weights) for place in self._places))
-        # A server that is started again meanwhile gets the old ones, which are still everywhere.
+        # A server that restarts meanwhile loads the old weights, which all machines still have.
         self._weights, self.policy_version = weights, version
         await asyncio.gather(*(self._deliver_or_revive(r) for r in self._replicas))
         self._asleep = False
@@ -300,11 +299,11 @@ class VLLMEngine:
         self._choice.synced(time.monotonic() - began)
 
     async def rest(self) -> None:
-        """See Engine. Moves what vLLM has on the trainer's GPU to main memory."""
+        """See `Engine`. Moves vLLM's memory from the trainer's GPU to main memory."""
         if not self._cfg.shares_gpu or self._cfg.url or not torch.cuda.is_available():
             return
         before, _ = torch.cuda.mem_get_info()
-        level = 1 if self._choice.way == "adapter" else 2  # 2: the weights are lost
+        level = 1 if self._choice.way == "adapter" else 2  # level 2 discards the weights
         await asyncio.gather(*(self._post(r, f"/sleep?level={level}") for r in self._replicas))
         self._asleep = True
         after, total = torch.cuda.mem_get_info()
@@ -322,7 +321,7 @@ class VLLMEngine:
             await self._revive(replica, life, e)
 
     async def _deliver(self, replica: _Replica) -> None:
-        """Have one server take the newest weights."""
+        """Load the newest weights into one server."""
         assert self._weights
         if self._asleep:
             await self._post(replica, "/wake_up")
@@ -350,7 +349,7 @@ class VLLMEngine:
             replica.adapters.remove(name)
 
     async def _replace_base(self, replica: _Replica, folder: Path) -> None:
-        """Load other weights once the turns in flight have ended; later ones wait for it."""
+        """Replace the base after the turns in flight have ended; later turns wait for it."""
         replica.replacing = done = asyncio.Event()
         try:
             while replica.turns.total():
@@ -367,5 +366,5 @@ class VLLMEngine:
 
 
 async def _is_ending(replica: _Replica) -> bool:
-    """Return whether the server's process is gone, or goes within seconds."""
+    """Return whether the server's process has ended, or ends within seconds."""
     return replica.server is not None and await replica.server.ends_within(ENDING)

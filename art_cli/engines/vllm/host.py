@@ -1,23 +1,23 @@
-"""An engine host: what runs on a node of a cluster that only serves vLLM, for a run on another.
+"""An engine host: it runs on a cluster node that only serves vLLM, for a run on another node.
 
     python -m art_cli.engines.vllm.host ADDRESS PORT
 
-    GET    /about                 {gpus, missing}: what there is, and why vLLM cannot run here
-    POST   /folders               {name, files: {path: bytes}}: weights are about to come
-    PUT    /folders/NAME/PATH     one of its files
-    POST   /folders/NAME          it is whole -> {path}, where it is here
+    GET    /about                 {gpus, missing}: number of GPUs, and why vLLM cannot run here
+    POST   /folders               {name, files: {path: bytes}}: announces a folder of weights
+    PUT    /folders/NAME/PATH     uploads one of its files
+    POST   /folders/NAME          checks that it is complete -> {path}, its path on this node
     DELETE /folders/NAME
-    POST   /servers               {options, gpus} -> {number}; it starts
-    GET    /servers/N?while=S     {state, ...}, once that is not S any more, or after a while
-    GET    /servers/N/log?from=B  what it has printed behind so many bytes
-    ...    /servers/N/vllm/...    asked of vLLM itself, which listens on this machine alone
+    POST   /servers               {options, gpus} -> {number}; starts a server
+    GET    /servers/N?while=S     {state, ...}; waits for a while as long as the state is S
+    GET    /servers/N/log?from=B  the server's output after byte B
+    ...    /servers/N/vllm/...    forwarded to vLLM, which listens on this machine only
     DELETE /servers/N
-    POST   /beat                  the run is still there
+    POST   /beat                  tells the host that the run is alive
     POST   /end
 
-It listens on the node's own address and answers nobody without the run's token: who has that may
-start programs here. It ends when it is told to, and by itself where nobody has said anything for
-minutes, so that no node is paid for that serves nobody.
+It listens on the node's own address and answers only requests with the run's token, because a
+client can start programs here. It ends on /end, or after minutes without any request, so that an
+unused node is not paid for.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ from art_cli.keys import register_environment
 from art_cli.system.child_server import ChildServer
 from art_cli.terminal.text import say
 
-SILENCE = 300.0  # seconds without a word of the run, after which it is over
-LONGEST_ANSWER = 20.0  # seconds, of a question that waits for a change
-IDLE = 60  # seconds until a silent connection is asked whether it is still there
-MAX_BODY = 64 * 2**20  # bytes of a request to vLLM: the token ids of a long prompt
+SILENCE = 300.0  # seconds without a request, after which the run counts as over
+LONGEST_ANSWER = 20.0  # seconds that a request for a state change waits at most
+IDLE = 60  # seconds until a silent connection gets a keepalive probe
+MAX_BODY = 64 * 2**20  # bytes of a request to vLLM, such as the ids of a long prompt
 CHUNK = 4 * 2**20  # bytes
 
 
 class BadRequestError(ArtError):
-    """A request that cannot be met; the message goes to the client."""
+    """A request that cannot be fulfilled. The message goes to the client."""
 
 
 @dataclass(slots=True)
@@ -68,11 +68,11 @@ class _Replica:
 
     @property
     def state(self) -> dict[str, Any]:
-        """starting, running, failed (with an error) or ended (with an exit code)."""
+        """The state: starting, running, failed (with an error) or ended (with an exit code)."""
         if not self.starting.done():
             return {"state": "starting"}
         if self.starting.cancelled():
-            return {"state": "failed", "error": "it was not to start any more"}
+            return {"state": "failed", "error": "its start was cancelled"}
         if error := self.starting.exception():
             return {"state": "failed", "error": str(error) or repr(error)}
         server = self.starting.result()
@@ -81,7 +81,7 @@ class _Replica:
         return {"state": "ended", "exit_code": server.exit_code}
 
     async def close(self) -> None:
-        """End the server, or its start."""
+        """Stop the server, or cancel its start."""
         self.starting.cancel()
         await asyncio.wait([self.starting])
         if not self.starting.cancelled() and not self.starting.exception():
@@ -89,7 +89,7 @@ class _Replica:
 
 
 class Host:
-    """Serves one run."""
+    """The HTTP server of an engine host, for one run."""
 
     def __init__(self, token: str) -> None:
         self._token = token
@@ -98,23 +98,23 @@ class Host:
         self._numbers = itertools.count()
         self._replicas: dict[int, _Replica] = {}
         self._folders: dict[str, tuple[Path, dict[str, int]]] = {}
-        self._disks: dict[str, Path] = {}  # a folder on each that is in use
+        self._disks: dict[str, Path] = {}  # our folder on each disk in use
         self._logs = self._on(tempfile.gettempdir())
 
     async def serve(self, address: str, port: int) -> bool:
-        """Serve until the run is over. Return whether it said so, or fell silent.
+        """Serve until the run is over. Return True if the run ended it, False after silence.
 
-        Raises PreflightError where the address cannot be listened on.
+        Raises PreflightError if the address cannot be bound.
         """
         limit = aiohttp.ClientTimeout(total=None, sock_connect=10)
         listening = _listen(address, port)
         app = web.Application(client_max_size=MAX_BODY, middlewares=[self._checked])
         self._add_routes(app.router)
-        # What the run does not wait for any more, vLLM need not answer.
+        # Requests that the run has dropped are cancelled at vLLM too.
         runner = web.AppRunner(
             app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0
         )
-        # One that is kept may be closed by vLLM at the instant it is used again.
+        # vLLM might close a kept connection just as it is reused.
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
         async with aiohttp.ClientSession(timeout=limit, connector=connector) as self._vllm:
             await runner.setup()
@@ -152,13 +152,13 @@ class Host:
     async def _checked(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
         if not hmac.compare_digest(given, f"Bearer {self._token}".encode()):
-            return _error(401, "this engine host serves another run: the token is wrong")
+            return _error(401, "wrong token: this engine host serves another run")
         self._heard = time.monotonic()
         try:
             return await handler(request)
         except BadRequestError as e:
             return _error(409, str(e))
-        except OSError as e:  # a disk that is full
+        except OSError as e:  # such as a full disk
             return _error(507, f"{type(e).__name__}: {e}")
 
     async def _about(self, request: web.Request) -> web.Response:
@@ -178,15 +178,15 @@ class Host:
         asked = await request.json()
         name, files = asked["name"], asked["files"]
         if name in self._folders:
-            raise BadRequestError(f"there is a folder {name} already")
+            raise BadRequestError(f"the folder {name} exists already")
         for path in files:
             parts = PurePosixPath(path).parts
             if not parts or path != "/".join(parts) or ".." in parts or "\0" in path:
-                raise BadRequestError(f"{path!r} is not a path inside of a folder")
+                raise BadRequestError(f"{path!r} is not a path inside a folder")
         size = sum(files.values())
         disk = vllm_server.quick_disk(size)
         if (free := shutil.disk_usage(disk).free) < size:
-            raise BadRequestError(f"{disk} has room for {free} bytes, and {size} are to come")
+            raise BadRequestError(f"{disk} has {free} bytes free, and the folder has {size}")
         folder = Path(tempfile.mkdtemp(dir=self._on(disk)))
         self._folders[name] = folder, files
         return web.json_response({})
@@ -200,7 +200,7 @@ class Host:
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("wb") as file:
             async for chunk in request.content.iter_any():
-                file.write(chunk)  # some 100 KB; a thread would take longer than that
+                file.write(chunk)  # about 100 KB, written faster than a thread starts
         return web.json_response({})
 
     async def _finish_folder(self, request: web.Request) -> web.Response:
@@ -208,7 +208,7 @@ class Host:
         for path, size in files.items():
             came = (folder / path).stat().st_size if (folder / path).exists() else 0
             if came != size:
-                raise BadRequestError(f"of {path!r} came {came} of {size} bytes")
+                raise BadRequestError(f"{path!r} has {came} of {size} bytes")
         return web.json_response({"path": str(folder)})
 
     async def _drop_folder(self, request: web.Request) -> web.Response:
@@ -281,9 +281,9 @@ class Host:
 
 
 def _listen(address: str, port: int) -> socket.socket:
-    """Return a listening socket that keeps silent connections alive.
+    """Return a listening socket with TCP keepalive.
 
-    A turn may take longer than a firewall between nodes remembers a silent connection.
+    A turn may take longer than a firewall between nodes tracks a silent connection.
     """
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -302,10 +302,10 @@ def _error(status: int, message: str) -> web.Response:
 
 
 def main() -> None:
-    """Run an engine host at the address and port of the arguments until the run is over."""
+    """Run an engine host at the address and port in the arguments, until the run is over."""
     address, port = sys.argv[1], int(sys.argv[2])
     register_environment()
-    if not (token := os.environ.pop(TOKEN, "")):  # nothing that is started here needs it
+    if not (token := os.environ.pop(TOKEN, "")):  # hide it from child processes
         say(f"error: {TOKEN} is missing: `art run --on` sets it", file=sys.stderr)
         sys.exit(EXIT_USAGE)
 
@@ -318,7 +318,7 @@ def main() -> None:
         say(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     if not told:
-        say(f"error: the run has said nothing for {SILENCE:g} s: this node ends", file=sys.stderr)
+        say(f"error: no request from the run for {SILENCE:g} s: this node ends", file=sys.stderr)
         sys.exit(EXIT_FAILED)
 
 

@@ -1,4 +1,4 @@
-"""Machines of vLLM servers, and how weights get there: this machine, or a node that only serves."""
+"""Machines that run vLLM servers, and transfer of weights: this machine, or a serving node."""
 
 from __future__ import annotations
 
@@ -26,65 +26,65 @@ from art_cli.errors import EngineError, PreflightError
 from art_cli.keys import KeyFilter
 from art_cli.system.child_server import ChildServer
 
-JOIN_TIMEOUT = 600.0  # seconds until a node must answer: its set-up began when ours did
-ASK_TIMEOUT = 60.0  # seconds, of a question to a host
-SEND_TIMEOUT = 3600.0  # seconds, of one file
+JOIN_TIMEOUT = 600.0  # seconds until a node must answer; it is set up in parallel with ours
+ASK_TIMEOUT = 60.0  # seconds per request to a host
+SEND_TIMEOUT = 3600.0  # seconds per file
 
 
 class Started(Protocol):
-    """A vLLM server, wherever it runs."""
+    """A vLLM server on any machine."""
 
     url: str
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs, as far as is known."""
+        """The exit code, or None while the server runs as far as is known."""
         ...
 
     async def ends_within(self, seconds: float) -> bool:
-        """Return whether it is gone, or goes within so many seconds. Raises EngineError."""
+        """Return whether the server ends within this time. Raises EngineError."""
         ...
 
     async def close(self) -> None:
-        """End it."""
+        """Stop the server."""
         ...
 
 
 class Machine(Protocol):
-    """A machine that servers run on."""
+    """A machine that runs vLLM servers."""
 
-    headers: dict[str, str]  # that its servers are to be asked with
+    headers: dict[str, str]  # for requests to its servers
 
     async def put(self, folder: Path) -> None:
-        """Copy a folder of this machine there. Raises EngineError."""
+        """Copy a local folder to the machine. Raises EngineError."""
         ...
 
     def path(self, folder: Path) -> str:
-        """Return where a folder is there. One that was never put there keeps its own path."""
+        """Return the path of a folder on the machine. If it was not copied, its path is kept."""
         ...
 
     async def drop(self, folder: Path) -> None:
-        """Remove a folder that no server there needs any more. Raises EngineError."""
+        """Remove a copied folder that no server needs any more. Raises EngineError."""
         ...
 
     async def start(self, options: dict[str, Any], gpus: list[int], log: Path) -> Started:
-        """Start a server there, which prints to `log` here. Raises PreflightError."""
+        """Start a server that logs to the local file `log`. Raises PreflightError."""
         ...
 
 
 class LocalMachine:
     """This machine."""
 
-    headers: dict[str, str] = {}  # noqa: RUF012 (nobody changes it)
+    headers: dict[str, str] = {}  # noqa: RUF012 (never changed)
 
     async def put(self, folder: Path) -> None:
-        """See Machine."""
+        """See `Machine`. Nothing to copy."""
 
     def path(self, folder: Path) -> str:
         return str(folder)
 
     async def drop(self, folder: Path) -> None:
-        """See Machine. Does nothing: whoever wrote the folder removes it."""
+        """See `Machine`. Does nothing: the folder's writer removes it."""
 
     async def start(self, options: dict[str, Any], gpus: list[int], log: Path) -> ChildServer:
         return await vllm_server.start(options, gpus, log)
@@ -97,11 +97,11 @@ class RemoteMachine:
         self.headers = {"Authorization": f"Bearer {token}"}
         self.name = f"the engine's node {httpx.URL(url).host}"
         self.url = url
-        self._folders: dict[Path, tuple[str, str]] = {}  # as they are called there, and where
+        self._folders: dict[Path, tuple[str, str]] = {}  # (name, path) on the node, by local folder
         self._started: set[_RemoteServer] = set()
 
     async def put(self, folder: Path) -> None:
-        """See Machine. Brings back what the servers there have printed, too."""
+        """See `Machine`. Also fetches new log output of the node's servers."""
         name = f"{folder.name}-{secrets.token_hex(8)}"
         files = {file.relative_to(folder).as_posix(): file for file in _files(folder)}
         sizes = {path: file.stat().st_size for path, file in files.items()}
@@ -135,7 +135,7 @@ class RemoteMachine:
             deadline = time.monotonic() + vllm_server.START_TIMEOUT + ASK_TIMEOUT
             while (found := await server.state("starting"))["state"] == "starting":
                 if time.monotonic() > deadline:
-                    raise PreflightError(f"{self.name} says nothing of the vLLM it was to start")
+                    raise PreflightError(f"{self.name} does not report that vLLM has started")
             if found["state"] != "running":
                 raise PreflightError(f"{self.name}: {found.get('error', found)}")
         except BaseException:
@@ -150,7 +150,7 @@ class RemoteMachine:
     async def ask(
         self, method: str, path: str, *, timeout: float = ASK_TIMEOUT, **more: Any
     ) -> Any:
-        """Return what the host answers. Raises EngineError."""
+        """Return the host's response. Raises EngineError."""
         limit = aiohttp.ClientTimeout(total=timeout)
         headers = self.headers | more.pop("headers", {})
         try:
@@ -167,24 +167,24 @@ class RemoteMachine:
 
 
 class _RemoteServer:
-    """A server on another node."""
+    """A vLLM server on another node."""
 
     def __init__(self, place: RemoteMachine, number: int, log: Path) -> None:
         self._place = place
         self._path = f"/servers/{number}"
         self._log = log
-        self._brought = 0  # bytes of what it has printed
+        self._brought = 0  # bytes of its log that were fetched
         self._keys = KeyFilter()
         self.url = f"{place.url}{self._path}/vllm"
         self.exit_code: int | None = None
 
     async def state(self, known: str) -> dict[str, Any]:
-        """Return the server's state; wait a while for one other than `known`."""
+        """Return the server's state; wait for a while as long as it is `known`."""
         waits = LONGEST_ANSWER + ASK_TIMEOUT
         return await self._place.ask("GET", f"{self._path}?while={known}", timeout=waits)
 
     async def ends_within(self, seconds: float) -> bool:
-        """See Started. All that the server said until its end is then in its log."""
+        """See `Started`. After the end, the local log has all of the server's output."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             with contextlib.suppress(TimeoutError):
@@ -197,7 +197,7 @@ class _RemoteServer:
         return False
 
     async def close(self) -> None:
-        """See Started. Where the host is gone, so is all that it started."""
+        """See `Started`. If the host is gone, its servers are gone too."""
         with contextlib.suppress(EngineError):
             await self._place.ask("DELETE", self._path)
             await self.bring_log()
@@ -206,7 +206,7 @@ class _RemoteServer:
         self._place.forget(self)
 
     async def bring_log(self) -> None:
-        """Append what the server has printed since the last time to its log here."""
+        """Append new output of the server to its local log."""
         while True:
             new = await self._place.ask("GET", f"{self._path}/log?from={self._brought}")
             if not new:
@@ -217,7 +217,7 @@ class _RemoteServer:
 
 
 def placements(cfg: EngineConfig) -> list[tuple[Machine, list[int]]]:
-    """Return where each replica runs, and on which GPUs of that machine."""
+    """Return the machine and GPU numbers of each replica."""
     each = range(cfg.tensor_parallel_size)
     if cfg.nodes:
         per_node = range(cfg.replicas // cfg.nodes)
@@ -233,10 +233,10 @@ def placements(cfg: EngineConfig) -> list[tuple[Machine, list[int]]]:
 
 
 def on_one_machine(cfg: EngineConfig) -> EngineConfig:
-    """Return the settings with which a finished run is played on one machine.
+    """Return the settings to play a finished run on one machine.
 
-    The nodes that served the run are gone. One replica does: on the policy's GPU or, if the model
-    is split, on the GPUs behind that.
+    The nodes that served the run are gone. One replica is enough: on the policy's GPU or, if the
+    model is split, on the GPUs after that.
     """
     if not cfg.nodes:
         return cfg
@@ -245,9 +245,9 @@ def on_one_machine(cfg: EngineConfig) -> EngineConfig:
 
 
 def check_nodes(cfg: EngineConfig) -> None:
-    """Wait until the nodes that serve answer.
+    """Wait until the serving nodes answer.
 
-    Raises PreflightError where one does not, or lacks GPUs or vLLM.
+    Raises PreflightError if a node does not answer, or lacks GPUs or vLLM.
     """
     deadline = time.monotonic() + JOIN_TIMEOUT
     wanted = cfg.replicas // cfg.nodes * cfg.tensor_parallel_size

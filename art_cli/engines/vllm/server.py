@@ -1,4 +1,4 @@
-"""The vLLM servers of a run: what they are started with, and what must hold before that."""
+"""Start of vLLM servers: options, environment, and checks before."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from art_cli.models.policy import Policy
 from art_cli.system.child_server import ChildServer
 
 START_TIMEOUT = 1800.0  # seconds: large weights from a slow disk, and CUDA graphs
-BASE = "base"  # what a server calls the weights it was started with
-LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM makes room for
-MAX_LORAS = 2  # the newest, and the one that turns in flight were begun with
+BASE = "base"  # name of the weights that a server was started with
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # maximum ranks that vLLM supports
+MAX_LORAS = 2  # the newest, and that of turns in flight
 ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
     "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
-    "VLLM_SERVER_DEV_MODE": "1",  # sleep, pause, reload: it listens on 127.0.0.1 only
+    "VLLM_SERVER_DEV_MODE": "1",  # enables sleep and reload; it listens on 127.0.0.1 only
 }
 CPU_KV_CACHE_GB = "1"
-ANSWER_TIMEOUT = 10.0  # seconds, of a server that someone else has started
+ANSWER_TIMEOUT = 10.0  # seconds, for a server that the user started
 LAST_LINES = 10
 EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception): .+")
 CPU_BATCH = 8192  # tokens of one forward
 SCRATCH = "art-weights-"
-ROOM = 64 * 2**30  # bytes that a disk in memory must have to spare
+ROOM = 64 * 2**30  # free bytes that a RAM disk must keep
 NEEDS_GPU = ("enable_sleep_mode", "gpu_memory_utilization")
-DRAFTS = ("speculative_", "spec_")  # how vLLM's options for them begin
+DRAFTS = ("speculative_", "spec_")  # prefixes of vLLM's options for speculative decoding
 
 
 def check_vllm(cfg: EngineConfig, train: TrainConfig) -> None:
-    """Raise PreflightError where vLLM cannot run here. Called before a model is loaded."""
+    """Raise PreflightError if vLLM cannot run here. Called before a model is loaded."""
     if cfg.url is not None:
         return _check_answers(cfg.url)
     if why := what_is_missing():
@@ -74,7 +74,7 @@ def check_vllm(cfg: EngineConfig, train: TrainConfig) -> None:
 
 
 def what_is_missing() -> str | None:
-    """Return why no vLLM server can run on this machine; None if one can."""
+    """Return why no vLLM server can run on this machine, or None."""
     if importlib.util.find_spec("vllm") is None:
         return (
             "engine.use is vllm, which is not installed. On a machine with a GPU: pip install "
@@ -96,7 +96,7 @@ def _check_answers(url: str) -> None:
 
 
 def _check_drafts(cfg: EngineConfig) -> None:
-    """On a CPU vLLM 0.32 answers noise and raises nothing; the canary sees it at times."""
+    """Reject speculative decoding on a CPU, where vLLM 0.32 samples noise without an error."""
     if drafts := [key for key in cfg.extra if key.replace("-", "_").startswith(DRAFTS)]:
         raise PreflightError(
             f"engine.extra: {drafts[0]} needs a GPU: on a CPU vLLM divides the logits of drafted "
@@ -105,12 +105,12 @@ def _check_drafts(cfg: EngineConfig) -> None:
 
 
 def api_root(url: str) -> str:
-    """Return where vLLM's own paths begin, whether or not the URL ends in OpenAI's /v1."""
+    """Return the root of vLLM's own paths, with or without OpenAI's /v1 in the URL."""
     return url.rstrip("/").removesuffix("/v1")
 
 
 def check_model(cfg: EngineConfig, policy: Policy) -> None:
-    """Raise UsageError where the model cannot be split as engine.tensor_parallel_size says."""
+    """Raise UsageError if the model cannot be split over engine.tensor_parallel_size GPUs."""
     heads = policy.base.config.num_attention_heads
     if heads % cfg.tensor_parallel_size:
         raise UsageError(
@@ -122,8 +122,8 @@ def check_model(cfg: EngineConfig, policy: Policy) -> None:
 async def start(options: dict[str, Any], gpus: list[int], log: Path) -> ChildServer:
     """Start one replica on these GPUs of this machine, and wait until it answers.
 
-    `options` are those of `options_of`, the same on every machine. Raises PreflightError with the
-    last lines that vLLM printed.
+    `options` are those of `options_of`, the same on every machine. Raises PreflightError with
+    vLLM's last output.
     """
     environment = dict(ENVIRONMENT)
     options = {"host": "127.0.0.1"} | options
@@ -132,8 +132,8 @@ async def start(options: dict[str, Any], gpus: list[int], log: Path) -> ChildSer
     else:
         environment["VLLM_CPU_KVCACHE_SPACE"] = CPU_KV_CACHE_GB
         options = {k: v for k, v in options.items() if k not in NEEDS_GPU}
-        # vLLM takes back the random number of a prompt that was read in part, which a CPU's
-        # generator cannot: its engine ends. Read in one piece, no prompt needs that.
+        # vLLM rewinds the random generator after a partly read prompt, which fails for CPU
+        # generators and ends the engine. Prompts read in one piece avoid that.
         options["enable_chunked_prefill"] = False
         options["max_num_batched_tokens"] = max(options["max_model_len"], CPU_BATCH)
     if Path(options["model"]).is_dir():
@@ -144,13 +144,13 @@ async def start(options: dict[str, Any], gpus: list[int], log: Path) -> ChildSer
 
 
 def _name_of_gpu(index: int) -> str:
-    """Return what another process calls our GPU: ours may be shown only some of the machine's."""
+    """Return the name of our GPU for a child process, considering CUDA_VISIBLE_DEVICES."""
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
     return shown.split(",")[index] if shown else str(index)
 
 
 def last_errors(log: Path) -> str:
-    """Return the exceptions in a log of vLLM, each once: its last lines tell of its end alone."""
+    """Return the distinct exceptions in a vLLM log; its last lines only report the shutdown."""
     said = log.read_text(errors="replace")
     found = list(dict.fromkeys(EXCEPTION.findall(said))) or said.splitlines()
     return "\n".join(found[-LAST_LINES:])
@@ -165,10 +165,10 @@ def options_of(policy: Policy, cfg: EngineConfig) -> dict[str, Any]:
         "max_model_len": cfg.max_model_len,
         "max_num_seqs": cfg.max_num_seqs,
         "tensor_parallel_size": cfg.tensor_parallel_size,
-        "logprobs_mode": "processed_logprobs",  # after temperature, cuts and grammars
-        "max_logprobs": 21,  # 20 are what OpenAI's clients may ask for; see TurnRequest
-        "structured_outputs_config": {"backend": "guidance"},  # as the update's masks are made
-        "generation_config": "vllm",  # the model's own sampling settings must not slip in
+        "logprobs_mode": "processed_logprobs",  # after temperature, top_p, top_k and grammars
+        "max_logprobs": 21,  # OpenAI's limit is 20; see TurnRequest
+        "structured_outputs_config": {"backend": "guidance"},  # like the masks of updates
+        "generation_config": "vllm",  # ignores the model's own sampling settings
         "enable_scale_out": True,  # token ids in, token ids out
         "worker_extension_cls": f"{Reload.__module__}.{Reload.__qualname__}",
         "uvicorn_log_level": "warning",
@@ -182,12 +182,12 @@ def options_of(policy: Policy, cfg: EngineConfig) -> dict[str, Any]:
         options["max_loras"] = MAX_LORAS
         options["max_cpu_loras"] = 2 * MAX_LORAS
         if adapts_experts(policy.model):
-            options["enable_mixed_moe_lora_format"] = True  # PEFT's, in any family
+            options["enable_mixed_moe_lora_format"] = True  # PEFT's format, for any family
     return options | {k.replace("-", "_"): v for k, v in cfg.extra.items()}
 
 
 def load_request(policy: Policy, name: str, path: str) -> dict[str, Any]:
-    """Return what has a server load the adapter at `path`."""
+    """Return the request that loads the adapter at `path`."""
     request: dict[str, Any] = {"lora_name": name, "lora_path": path}
     if adapts_experts(policy.model):
         request["is_3d_lora_weight"] = True
@@ -195,7 +195,7 @@ def load_request(policy: Policy, name: str, path: str) -> dict[str, Any]:
 
 
 def _free(cfg: EngineConfig) -> float:
-    """Return the share of a GPU that vLLM may take: of its own nearly all, else what is free."""
+    """Return the share of a GPU that vLLM may take: nearly all of its own, else the free memory."""
     if not cfg.shares_gpu or not torch.cuda.is_available():
         return 0.9
     free, total = torch.cuda.mem_get_info()
@@ -203,9 +203,9 @@ def _free(cfg: EngineConfig) -> float:
 
 
 def quick_disk(size: int = 0) -> str:
-    """Return the disk for so many bytes of weights, which are written and read once.
+    """Return a folder for `size` bytes of weights that are written and read once.
 
-    That is a disk in memory, where there is one with room.
+    It is on a RAM disk if there is one with enough room.
     """
     shm = Path("/dev/shm")
     has_room = shm.is_dir() and shutil.disk_usage(shm).free > ROOM + size
@@ -213,12 +213,12 @@ def quick_disk(size: int = 0) -> str:
 
 
 def scratch(disk: str) -> Path:
-    """Make a folder for this process's weights, and remove those that killed processes have left.
+    """Make a folder for this process's weights, and remove those of killed processes.
 
-    They would take memory. The lock on each folder goes with its process.
+    Those would take memory. Each folder has a lock that ends with its process.
     """
     for other in Path(disk).glob(f"{SCRATCH}*"):
-        with contextlib.suppress(OSError):  # it is in use, or of another user
+        with contextlib.suppress(OSError):  # in use, or another user's
             lock = os.open(other, os.O_RDONLY)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -229,13 +229,13 @@ def scratch(disk: str) -> Path:
         folder = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=disk))
         lock = os.open(folder, os.O_RDONLY)
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if folder.exists():  # else another process took it for left behind, at this very instant
+        if folder.exists():  # else another process has just removed it
             return folder
         os.close(lock)
 
 
 def flags_of(options: dict[str, Any]) -> list[str]:
-    """Return options as words of a command line."""
+    """Return options as command-line arguments."""
     return [word for key, value in options.items() for word in _flag(key, value)]
 
 

@@ -1,8 +1,8 @@
-"""Chooses for `engine.sync: auto` whether the adapter is served beside the base or merged into it.
+"""Choice for `engine.sync: auto`: serve the adapter beside the base, or merge it.
 
-An adapter arrives in milliseconds, but costs a third of the speed of every token on a GPU
-(huggingface/trl#7017); merged weights are as large as the model. Each is tried for one version, and
-what took less time in all is kept.
+An adapter arrives in milliseconds, but slows every token on a GPU by a third
+(huggingface/trl#7017). Merged weights are as large as the model. Each way is tried for one version,
+and the one with less total time is used from then on.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Sync = Literal["auto", "adapter", "merged"]
 
 
 def sync_of(policy: Policy, sync: Sync) -> Sync:
-    """Return how a policy's weights are sent where the config says `sync`.
+    """Return the way to send a policy's weights for the config's `sync`.
 
-    Not every machine has vLLM's kernels for adapters on experts; merged weights always work.
+    Some machines lack vLLM's kernels for adapters on experts; merged weights always work.
     """
     if not policy.has_adapter or (sync == "auto" and adapts_experts(policy.model)):
         return "merged"
@@ -30,7 +30,7 @@ def sync_of(policy: Policy, sync: Sync) -> Sync:
 
 @dataclass(slots=True)
 class _Trial:
-    """One version of the weights: how long they took to arrive, and what was sampled from them."""
+    """One version of the weights: the time of its sync, and of sampling from it."""
 
     sync_s: float
     tokens: int = 0
@@ -38,12 +38,12 @@ class _Trial:
     ended: float = 0.0
 
     def seconds(self, tokens: int) -> float:
-        """Return how long a version takes that samples so many tokens."""
+        """Return the seconds that sync and sampling of `tokens` tokens take in total."""
         return self.sync_s + tokens * (self.ended - self.began) / self.tokens
 
 
 class SyncChoice:
-    """Says how the next weights are sent, and measures how long the last ones took."""
+    """Decides how the next weights are sent, from measurements of the previous ones."""
 
     def __init__(self, sync: Sync) -> None:
         self.way: Way = "adapter" if sync == "auto" else sync
@@ -51,12 +51,12 @@ class SyncChoice:
         self._trials: dict[Way, _Trial] = {}
 
     def synced(self, seconds: float) -> None:
-        """Note that the weights have arrived, after so many seconds."""
+        """Record the seconds that the last sync took."""
         if self._open:
             self._trials[self.way] = _Trial(seconds)
 
     def sampled(self, tokens: int, began: float) -> None:
-        """Note a turn that has just ended; `began` is a time of the monotonic clock."""
+        """Record a turn that has just ended. `began` is a monotonic time in seconds."""
         if self._open and (trial := self._trials.get(self.way)):
             trial.began = min(trial.began or began, began)
             trial.ended, trial.tokens = time.monotonic(), trial.tokens + tokens
@@ -64,7 +64,7 @@ class SyncChoice:
     def next(self, least: int) -> str | None:
         """Decide how the next weights are sent, once `least` tokens were sampled.
 
-        Return what to tell the user of it.
+        Return a message for the user when the decision is made, else None.
         """
         trial = self._trials.get(self.way)
         if not self._open or trial is None or trial.tokens < least:

@@ -1,4 +1,4 @@
-"""One turn at vLLM: how it is asked for, and what is read of the answer."""
+"""One turn at vLLM: its request, and parsing of the response."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.errors import EngineError
 from art_cli.types import Completion
 
-LEAST_LOGPROB = -9999.0  # what vLLM puts in the place of -inf
+LEAST_LOGPROB = -9999.0  # vLLM's value for -inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRequest:
-    """A session's request for a turn."""
+    """The request of a session for one turn."""
 
     ids: list[int]
     seed: int
@@ -35,22 +35,23 @@ class TurnRequest:
             "top_p": sampling.top_p,
             "top_k": sampling.top_k,  # 0: off
             "seed": self.seed,
-            # One more, since the sampled token may take a place among them.
+            # One more, because the sampled token may be among them.
             "logprobs": self.top_logprobs and self.top_logprobs + 1,
             "stop_token_ids": stop_ids,
-            "ignore_eos": True,  # what ends a turn is among the stop tokens
+            "ignore_eos": True,  # the stop tokens end a turn
             "stop": list(self.stop),
             "detokenize": bool(self.stop),
         }
         if self.grammar is not None:
-            # As a grammar even where it is a schema: the update's masks come from the same text.
+            # Passed as a grammar even for a schema: the update computes its masks from the same
+            # text.
             params["structured_outputs"] = {"grammar": self.grammar}
         return params
 
     def completion(self, choice: dict[str, Any], version: int, grammars: Grammars) -> Completion:
-        """Read an answer. Raise EngineError where vLLM did not hold to the grammar."""
+        """Parse a response. Raises EngineError if vLLM violated the grammar."""
         if choice["finish_reason"] not in ("stop", "length"):
-            raise EngineError(f"vLLM broke a turn off: {choice['finish_reason']}")
+            raise EngineError(f"vLLM aborted a turn: {choice['finish_reason']}")
         ids, content = choice["token_ids"], choice["logprobs"]["content"]
         return Completion(
             token_ids=ids,
@@ -63,13 +64,13 @@ class TurnRequest:
         )
 
     def _likeliest(self, token: dict[str, Any]) -> dict[int, float]:
-        """Return the likeliest tokens; vLLM has the sampled one among them in any case."""
+        """Return the likeliest tokens. vLLM always adds the sampled one."""
         all_of_them = {t["token_id"]: t["logprob"] for t in token["top_logprobs"]}
         pairs = sorted(all_of_them.items(), key=lambda pair: -pair[1])
         return {i: p for i, p in pairs[: self.top_logprobs] if p > LEAST_LOGPROB}
 
     def _forced(self, ids: list[int], grammars: Grammars) -> frozenset[int]:
-        """Return the places where the grammar left no choice."""
+        """Return the positions where the grammar allowed a single token."""
         if self.grammar is None or not ids:
             return frozenset()
         [bits] = grammars.replay([(self.grammar, ids)])

@@ -1,4 +1,4 @@
-"""Runs inside vLLM's worker processes: what `--worker-extension-cls` adds to them."""
+"""Extension of vLLM's worker processes, added by `--worker-extension-cls`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Reload:
-    """Mixed into vLLM's worker; `model_runner` and `reload_weights` are the worker's."""
+    """Mixin for vLLM's worker, which has `model_runner` and `reload_weights`."""
 
     model_runner: Any
     reload_weights: Any
@@ -14,8 +14,8 @@ class Reload:
     def reload_all_weights(self, folder: str) -> None:
         """Load other weights in place.
 
-        vLLM's own reload leaves a head that is tied to the embedding behind: on a CPU it goes on
-        with a packed copy of the old one ("Limitations" in its model_loader/reload).
+        vLLM's own reload does not update a head that is tied to the embedding: on a CPU it keeps a
+        packed copy of the old one ("Limitations" in its model_loader/reload).
         """
         model = self.model_runner.get_model()
         forget_cpu_experts(model)
@@ -26,11 +26,11 @@ class Reload:
 
 
 def forget_cpu_experts(model: Any) -> None:
-    """Have vLLM prepare the experts of a mixture that is on a CPU as at their first load.
+    """Make vLLM prepare experts on a CPU again, as at their first load.
 
-    Its CPU kernels read experts that are packed, and only the first load packs them: a reload
-    copies them as they are into the packed ones' place (`_setup_kernel` in its
-    unquantized_fused_moe_method.py). On a GPU the kernel stays, since CUDA graphs refer to it.
+    Its CPU kernels need packed experts, and only the first load packs them. A reload would copy
+    unpacked weights over them (`_setup_kernel` in its unquantized_fused_moe_method.py). On a GPU
+    the kernel must stay, because CUDA graphs refer to it.
     """
     for layer in model.modules():
         method: Any = getattr(layer, "quant_method", None)

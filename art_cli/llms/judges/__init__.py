@@ -1,4 +1,4 @@
-"""Judges: the trajectories of a group in, a score for each out.
+"""Judges, which score the trajectories of a group.
 
-`ruler.py` is RULER; `base.py` has the Protocol, `scorer.py` makes rewards of scores.
+`ruler.py` is RULER, `base.py` has the `Judge` interface, and `scorer.py` sets rewards from scores.
 """

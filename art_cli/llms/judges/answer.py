@@ -1,4 +1,4 @@
-"""Checks of a judge's answer: only what holds is believed. Pure functions."""
+"""Validation of a judge's answer, as pure functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from art_cli.llms.answer import in_complaint
 from art_cli.llms.judges.base import Score
 
-# The explanation comes first: a score that is written after its reasons follows from them.
+# The explanation comes first, so that the score follows from it.
 SHAPE: dict[str, Any] = {
     "type": "object",
     "additionalProperties": False,
@@ -31,19 +31,18 @@ SHAPE: dict[str, Any] = {
         }
     },
 }
-MOST_EXPLAINED = 400  # characters for one trajectory, of a judge that is held to it
-MOST_TRIES = 1000  # places of an answer at which JSON may begin
+MOST_EXPLAINED = 400  # characters for one trajectory, if the schema's bounds are enforced
+MOST_TRIES = 1000  # positions tried as the beginning of JSON
 _BEGIN = re.compile(r"[\[{]")
-SHOWN = 80  # characters of what was wrong, in a complaint
+SHOWN = 80  # characters of a wrong value in an error message
 
 
 class AnswerError(Exception):
-    """The answer cannot be used; the text says all that is wrong with it, for the judge to mend."""
+    """The answer cannot be used. The text lists all problems, for the judge to correct."""
 
 
 def bounded_schema(ids: list[str]) -> dict[str, Any]:
-    """Return a schema that only answers meet which `parse_answer` takes: a score of each id, in
-    this order."""
+    """Return a schema for valid answers only: a score for each id, in this order."""
     schema = deepcopy(SHAPE)
     scores = schema["properties"]["scores"]
     entry = scores.pop("items")
@@ -57,7 +56,7 @@ def bounded_schema(ids: list[str]) -> dict[str, Any]:
 
 
 def parse_answer(text: str, ids: list[str], cut: bool = False) -> dict[str, Score]:
-    """Return the score of each id: every one once and no other, finite, in [0, 1].
+    """Return the score of each id. Each id must occur once, with a finite score in [0, 1].
 
     Raises AnswerError.
     """
@@ -75,16 +74,16 @@ def parse_answer(text: str, ids: list[str], cut: bool = False) -> dict[str, Scor
             wrong.append(f"{id} is scored twice")
         elif isinstance(score, bool) or not isinstance(score, int | float):
             wrong.append(f"the score of {id} is not a number: {in_complaint(score, SHOWN)}")
-        elif not 0 <= score <= 1:  # NaN is not, either
+        elif not 0 <= score <= 1:  # also rejects NaN
             wrong.append(f"the score of {id} is not between 0 and 1: {in_complaint(score, SHOWN)}")
         else:
             explanation = entry.get("explanation")
             explanation = explanation if isinstance(explanation, str) else ""
-            # Half a surrogate pair, which JSON can spell, is no text that could be stored.
+            # A lone surrogate, which JSON can express, cannot be stored as text.
             explanation = explanation.encode(errors="replace").decode()
             found[id] = Score(score=float(score), explanation=explanation)
             continue
-        if id in ids:  # it was named; that its score is wrong has been said
+        if id in ids:  # do not also report it as missing
             found.setdefault(id, Score(score=0.0, explanation=""))
     missing = [id for id in ids if id not in found]
     if missing:
@@ -97,11 +96,11 @@ def parse_answer(text: str, ids: list[str], cut: bool = False) -> dict[str, Scor
 def _entries(text: str, cut: bool) -> list[Any]:
     """Return the last list of scores in an answer, which may also hold prose and code fences.
 
-    The list may stand in an object, as requested, or alone.
+    The list may be in an object, as requested, or alone.
     """
-    twice: list[str] = []  # keys of the value that was decoded last
+    twice: list[str] = []  # duplicate keys of the value decoded last
     decoder = json.JSONDecoder(object_pairs_hook=lambda pairs: _object(pairs, twice))
-    scores: tuple[list[Any], str] | None = None  # and a key that stands twice in them
+    scores: tuple[list[Any], str] | None = None  # with a duplicate key in it
     is_json, why = False, "it is empty" if not text.strip() else "it has no object"
     begin = _BEGIN.search(text)
     for _ in range(MOST_TRIES):
@@ -135,7 +134,7 @@ def _has_objects(entries: list[Any]) -> bool:
 
 
 def _object(pairs: list[tuple[str, Any]], twice: list[str]) -> dict[str, Any]:
-    """Return the pairs as a dict; `twice` gets a key that stands there twice."""
+    """Return the pairs as a dict. A duplicate key is appended to `twice`."""
     out = dict(pairs)
     if len(out) < len(pairs):
         keys = [key for key, _ in pairs]

@@ -1,4 +1,4 @@
-"""RULER from Python: the names and arguments of OpenPipe's ART, without its faults."""
+"""RULER as a Python API, with the names and arguments of OpenPipe's ART."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from art_cli.types import RewardParts, TrajectoryGroup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryScore:
-    """The judge's score of one of the message lists."""
+    """The judge's score of one message list."""
 
-    trajectory_id: str  # its place in the list
+    trajectory_id: str  # index in `message_lists`
     explanation: str
-    score: float  # in [0, 1], and relative to the others
+    score: float  # in [0, 1], relative to the others
 
 
 async def ruler(
@@ -33,11 +33,11 @@ async def ruler(
     *,
     debug: bool = False,
 ) -> list[TrajectoryScore]:
-    """Score conversations against each other, in the order in which they are given.
+    """Score conversations against each other, and return the scores in the same order.
 
-    `judge_model` is any name that litellm knows; `extra_litellm_params` go to it (api_base,
-    temperature, ...); `tools` are JSON schemas of what could be called; `debug` prints what the
-    judge says. Raises JudgeError, PreflightError.
+    `judge_model` is any name that litellm knows. `extra_litellm_params` are passed to litellm
+    (api_base, temperature, ...). `tools` are JSON schemas of the available tools. `debug` prints
+    the judge's scores. Raises JudgeError, PreflightError.
     """
     judge = await _judge(judge_model, extra_litellm_params, rubric)
     try:
@@ -63,10 +63,11 @@ async def ruler_score_group(
     swallow_exceptions: bool = False,
     debug: bool = False,
 ) -> TrajectoryGroup | None:
-    """Return a copy of the group whose rewards are the judge's scores; all else in it is kept.
+    """Return a copy of the group with the judge's scores as rewards.
 
-    `reward_parts` hold the reward that a trajectory had (`env`), the judge's score and its
-    explanation. Raises JudgeError, PreflightError; with `swallow_exceptions` gives None.
+    `reward_parts` hold the original reward (`env`), the judge's score and its explanation. Raises
+    JudgeError, PreflightError. With `swallow_exceptions`, prints the error and returns None
+    instead.
     """
     copy = TrajectoryGroup(
         [replace(t, reward_parts=RewardParts(env=t.reward)) for t in group.trajectories]

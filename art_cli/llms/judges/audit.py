@@ -1,4 +1,4 @@
-"""The reliability of a judge, measured on stored trajectories. Pure functions."""
+"""Statistics of a judge's reliability on stored trajectories, as pure functions."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-SAME = 1e-6  # two numbers that differ by less are equal
-RESAMPLES = 1000  # of the bootstrap
+SAME = 1e-6  # values that differ by less count as equal
+RESAMPLES = 1000  # bootstrap samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedGroup:
-    """One group and what a judge said of it, vote by vote."""
+    """One group, with a judge's votes on it."""
 
-    votes: list[list[float]]  # the scores of each vote, one a trajectory
-    orders: list[list[int]]  # of each vote, which trajectory was shown first, second, ...
+    votes: list[list[float]]  # for each vote, the scores of the trajectories
+    orders: list[list[int]]  # for each vote, trajectory numbers in the order shown
     env_rewards: list[float | None]
     lengths: list[int]  # characters of the transcripts
 
     @property
     def scores(self) -> list[float]:
-        """The mean over the votes."""
+        """The mean score of each trajectory over the votes."""
         return [statistics.fmean(v) for v in zip(*self.votes, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMean:
-    """A mean over groups and its 95% confidence interval."""
+    """A mean over groups with its 95% confidence interval."""
 
     value: float
     low: float
@@ -41,19 +41,23 @@ class GroupMean:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """None where the trajectories cannot say: no env reward, one vote only, no two lengths."""
+    """The statistics of a judge.
 
-    agreement: GroupMean | None  # share of pairs ordered as the env's own score orders them
-    tau: GroupMean | None  # Kendall's tau-b against it
-    consistency: GroupMean | None  # share of pairs that two votes order alike
-    first_gain: GroupMean | None  # what a trajectory gains by being shown first
+    A field is None if the trajectories do not determine it: no env reward, a single vote, equal
+    lengths.
+    """
+
+    agreement: GroupMean | None  # share of pairs ordered like the env's own reward
+    tau: GroupMean | None  # Kendall's tau-b against the env's reward
+    consistency: GroupMean | None  # share of pairs that two votes order equally
+    first_gain: GroupMean | None  # score gain of being shown first
     length_tau: GroupMean | None  # Kendall's tau-b of score and length
-    env_length_tau: GroupMean | None  # the same of the env's own score: how much is deserved
+    env_length_tau: GroupMean | None  # the same for the env's reward, the deserved part
     tie_rate: GroupMean | None
 
 
 def audit(groups: Sequence[JudgedGroup], seed: int = 0) -> Audit:
-    """Return the statistics: each a mean over groups, its interval a bootstrap of groups."""
+    """Return the statistics. Each is a mean over groups, its interval a bootstrap over groups."""
 
     def estimate(statistic: Callable[[JudgedGroup], float | None]) -> GroupMean | None:
         values = [v for v in map(statistic, groups) if v is not None]
@@ -71,7 +75,7 @@ def audit(groups: Sequence[JudgedGroup], seed: int = 0) -> Audit:
 
 
 def mean_with_ci(values: Sequence[float], seed: int = 0) -> GroupMean | None:
-    """Mean and 95% interval, by resampling the values with replacement."""
+    """Return the mean and its 95% interval, by bootstrap, or None without values."""
     if not values:
         return None
     rng = random.Random(seed)
@@ -81,7 +85,7 @@ def mean_with_ci(values: Sequence[float], seed: int = 0) -> GroupMean | None:
 
 
 def agreement(scores: Sequence[float], truth: Sequence[float | None]) -> float | None:
-    """Share of the pairs that differ in truth which the scores order so; half for a tie."""
+    """Return the share of pairs with different truth in the right order; ties count half."""
     credit = {1: 1.0, 0: 0.5, -1: 0.0}
     return _share(
         credit[_order(a, b) * _order(x, y)]
@@ -91,7 +95,7 @@ def agreement(scores: Sequence[float], truth: Sequence[float | None]) -> float |
 
 
 def kendall_tau(xs: Sequence[float | None], ys: Sequence[float | None]) -> float | None:
-    """Kendall's tau-b (1945), which ties do not distort. None where one side is all ties."""
+    """Return Kendall's tau-b (1945), which corrects for ties. None if one side has only ties."""
     both = [(x, y) for x, y in zip(xs, ys, strict=True) if x is not None and y is not None]
     orders = [(_order(a[0], b[0]), _order(a[1], b[1])) for a, b in _pairs(both)]
     num_x, num_y = sum(x != 0 for x, _ in orders), sum(y != 0 for _, y in orders)
@@ -109,7 +113,7 @@ def _consistency(group: JudgedGroup) -> float | None:
 
 
 def _first_gain(group: JudgedGroup) -> float | None:
-    """Score when shown first, less the same trajectory's mean when it was not."""
+    """Return the mean gain in score of a trajectory when shown first, or None."""
     firsts = [order[0] for order in group.orders if order]
     gains = []
     for n in set(firsts):
@@ -121,16 +125,16 @@ def _first_gain(group: JudgedGroup) -> float | None:
 
 
 def verdict(found: Audit) -> list[str]:
-    """Return what the numbers say, in plain words."""
+    """Return the interpretation of the statistics as sentences for the user."""
     out = []
     if e := found.agreement:
         out.append(f"orders {_percent(e)} of pairs as the env does")
         if e.low <= 0.5:
             out.append("that is no better than chance: do not train on it")
     else:
-        out.append("the env's own score tells no two of these apart: agreement is not known")
+        out.append("the env's own score is equal within each group: agreement is unknown")
     if e := found.consistency:
-        out.append(f"says the same of {_percent(e)} of pairs when it is asked again")
+        out.append(f"orders {_percent(e)} of pairs the same way when asked again")
     if e := found.first_gain:
         sure = e.low > 0 or e.high < 0
         more = ": ask for more votes" if sure and abs(e.value) >= 0.03 else ""

@@ -1,4 +1,4 @@
-"""The interface of judges, and the nouns that go in and out."""
+"""The interface of judges, and its data types."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from art_cli.llms.base import Usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transcript:
-    """One trajectory, as a judge sees it."""
+    """The part of a trajectory that a judge sees."""
 
     messages: list[Any]  # chat messages, ours or OpenAI's
-    tools: list[Any] = field(default_factory=list)  # JSON schemas of what could be called
-    context: str = ""  # what the env knows to have really happened
+    tools: list[Any] = field(default_factory=list)  # JSON schemas of the available tools
+    context: str = ""  # the actual outcome according to the env
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """A trajectory's score beside its siblings. Means nothing outside its group."""
+    """A trajectory's score relative to its siblings. Not comparable between groups."""
 
     score: float  # in [0, 1]
     explanation: str
@@ -32,12 +32,12 @@ class Verdict:
     """The scores of one group, in the order of its trajectories."""
 
     scores: list[Score]
-    votes: list[list[float]] = field(default_factory=list)  # the scores of each vote
-    orders: list[list[int]] = field(default_factory=list)  # of each vote, as shown; copies are not
+    votes: list[list[float]] = field(default_factory=list)  # scores, by vote
+    orders: list[list[int]] = field(default_factory=list)  # by vote; without duplicates
 
     @property
     def spread(self) -> float:
-        """Standard deviation between the votes, mean over the trajectories."""
+        """Standard deviation between the votes, averaged over the trajectories."""
         by_trajectory = list(zip(*self.votes, strict=True))
         return statistics.fmean(map(statistics.pstdev, by_trajectory)) if by_trajectory else 0.0
 
@@ -46,15 +46,15 @@ class Judge(Protocol):
     """Scores the trajectories of a group against each other."""
 
     async def judge(self, transcripts: Sequence[Transcript]) -> Verdict:
-        """Raises JudgeError where there are no scores that can be trusted, BudgetError."""
+        """Return a group's scores. Raises JudgeError if there are no valid ones, BudgetError."""
         ...
 
     def check_room(self, opening: list[Any], tools: list[Any]) -> None:
-        """See that a group which begins so can be shown at all. Raises PreflightError."""
+        """Check that a group with this opening fits at all. Raises PreflightError."""
         ...
 
     async def ping(self) -> None:
-        """Ask one small question, past any cache. Raises JudgeError."""
+        """Ask one small question, bypassing any cache. Raises JudgeError."""
         ...
 
     @property
@@ -64,9 +64,9 @@ class Judge(Protocol):
 
     @property
     def spent(self) -> float:
-        """US dollars, over the whole run."""
+        """US dollars spent over the whole run."""
         ...
 
     async def close(self) -> None:
-        """End what was started for it."""
+        """Close connections and servers that were started for the judge."""
         ...

@@ -1,4 +1,4 @@
-"""The section `judge` of a config becomes a judge."""
+"""Construction of the judge from the section `judge` of a config."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from art_cli.system.child_server import ChildServer
 from art_cli.system.files import cache_folder, read_text
 from art_cli.system.progress import silent
 
-KEYS = {  # of the providers that most people use; litellm knows the others'
+KEYS = {  # common providers; litellm knows the others'
     "openai": "OPENAI_API_KEY",
     "anthropic": "ANTHROPIC_API_KEY",
     "gemini": "GEMINI_API_KEY",
@@ -41,11 +41,11 @@ async def make_judge(
     reference: LLM | None = None,
     say: Callable[[str], None] = silent,
 ) -> Judge:
-    """A judge that is ready to be asked; close it. `costs` is where money spent is noted, `say` is
-    told what the user should know of how it is counted.
+    """Return a judge that is ready to be called. The caller must close it.
 
-    Raises PreflightError: no key, no such model, no price to count, a server that does not start;
-    UsageError where a judge of the user's own cannot be made.
+    Spending is recorded in the file `costs`; `say` receives messages about how it is counted.
+    Raises PreflightError: no key, no such model, no known price, a server that does not start.
+    Raises UsageError if a judge class of the user's own fails.
     """
     check_setup(cfg)
     if cfg.use != "ruler":
@@ -61,7 +61,7 @@ async def make_judge(
 
 
 def check_setup(cfg: JudgeConfig) -> None:
-    """Check what needs no litellm and no time: the rubric's file, and a key or the user's class.
+    """Check the rubric's file, and the key or the user's class. Needs no litellm and is fast.
 
     Raises PreflightError, UsageError.
     """
@@ -80,13 +80,13 @@ def check_setup(cfg: JudgeConfig) -> None:
 
 
 def key_of(cfg: LLMConfig) -> str | None:
-    """Return the variable that must hold a key for this model, where that is known."""
+    """Return the variable that must hold a key for this model, or None if unknown."""
     given = cfg.api_base or cfg.command or cfg.params.get("api_key")
     return cfg.api_key_env or (None if given else KEYS.get(cfg.model.partition("/")[0]))
 
 
 def read_rubric(cfg: JudgeConfig) -> str | None:
-    """Return the rubric, from where it is. Raises PreflightError."""
+    """Return the rubric from the config or its file. Raises PreflightError."""
     if cfg.rubric_file is None:
         return cfg.rubric
     try:
@@ -100,7 +100,7 @@ def read_rubric(cfg: JudgeConfig) -> str | None:
 
 
 async def ask_once(judge: Judge, opening: list[Any], tools: list[Any]) -> None:
-    """One question, to see that the judge answers and that a group of this task fits into it.
+    """Check with one question that the judge answers, and that a group of this task fits.
 
     Raises PreflightError.
     """

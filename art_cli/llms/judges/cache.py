@@ -1,7 +1,7 @@
-"""Answers on disk, by the hash of what was asked: a repeated or resumed run pays nothing twice.
+"""Cache of judge answers on disk, by a hash of the request, so repeated runs pay only once.
 
-One file an answer, written whole or not at all, so that any number of processes may share a folder
-and any of them may be killed.
+Each answer is one file, written atomically, so any number of processes may share a folder, and any
+of them may be killed.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from typing import Any
 
 
 class AnswerCache:
-    """Texts by key."""
+    """Judge answers by key, which is a hash of the request."""
 
     def __init__(self, folder: Path | None) -> None:
-        """None: nothing is kept, and nothing is found."""
+        """Without a folder, nothing is stored or found."""
         self._folder = folder
         self._secret = _secret(folder) if folder else secrets.token_bytes(32)
 
     def id(self, content: bytes) -> str:
-        """Return a name for a trajectory in one call, which nobody who speaks in it can know.
+        """Return an id for a trajectory in one call that the trajectory's author cannot predict.
 
-        It follows from the content and a secret of this machine, so that the same call is the same
-        text again.
+        It derives from the content and a secret of this machine, so the same call has the same text
+        again.
         """
         return "t-" + hmac.new(self._secret, content, hashlib.sha256).hexdigest()[:16]
 
     def key(self, *asked: Any) -> str:
-        """Return the hash of all that an answer depends on."""
+        """Return the hash of everything that an answer depends on."""
         text = json.dumps(asked, sort_keys=True, default=str)
         return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
     def get(self, key: str) -> str | None:
-        """Return the answer that was kept. A file that cannot be read is one that is not there."""
+        """Return a stored answer, or None. An unreadable file counts as missing."""
         if self._folder is None:
             return None
         try:
@@ -48,15 +48,15 @@ class AnswerCache:
         return answer if isinstance(answer, str) else None
 
     def put(self, key: str, answer: str) -> None:
-        """Keep an answer that has proved usable. A full disk costs the cache, not the run."""
+        """Store an answer that proved usable. Errors such as a full disk turn the cache off."""
         if self._folder is None:
             return
         file = self._file(key)
         temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            # Not flushed to the disk, which takes longer than all else that is done for a group: a
-            # file that a power cut has spoilt is one that is not there.
+            # Not flushed to disk, which would take longer than all other work for a group. A file
+            # damaged by a power failure counts as missing.
             temporary.write_text(json.dumps({"answer": answer}), encoding="utf-8")
             os.replace(temporary, file)
         except OSError:
@@ -68,7 +68,7 @@ class AnswerCache:
 
 
 def _secret(folder: Path) -> bytes:
-    """Made once; of processes that come at the same time, all use the one that was first."""
+    """Return the secret of this machine, created once. Concurrent processes use the first one."""
     file = folder / "secret"
     for _ in range(2):
         kept = _read(file)
@@ -80,9 +80,9 @@ def _secret(folder: Path) -> bytes:
             with open(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as f:
                 f.write(secrets.token_bytes(32))
             if kept is None:
-                os.link(made, file)  # fails where another was first
+                os.link(made, file)  # fails if another process was first
             else:
-                os.replace(made, file)  # a crash has spoilt the old one
+                os.replace(made, file)  # the old one is damaged
         except OSError:
             continue
         finally:

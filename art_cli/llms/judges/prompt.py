@@ -1,12 +1,13 @@
-"""The judge's prompt. Pure functions.
+"""The judge's prompt, as pure functions.
 
-Instructions and rubric are the system message; all that a policy, a tool or a user has said is the
-user message, which is one JSON document. Whatever a transcript contains is inside a JSON string of
-it: it cannot close its block, begin another, or stand where instructions do. Characters that cannot
-be seen, or that turn the direction of text, are written as escapes: all that Unicode calls control,
-format, separator, private or unassigned, and what is blank though it counts as a letter. As they
-are stay the spaces of ordinary text (no-break, ideographic), joiners between letters of scripts
-that are written with them (Arabic to Sinhala), and, within emoji, joiners and selectors.
+The system message holds instructions and rubric. Everything said by a policy, a tool or a user is
+in the user message, which is a single JSON document. The content of a transcript is thus inside a
+JSON string: it cannot close its block, open another one, or appear among the instructions.
+
+Invisible characters and those that change text direction are escaped. These are the Unicode
+categories control, format, separator, private use and unassigned, and blank characters that count
+as letters. Exceptions are the spaces of ordinary text (no-break, ideographic), joiners between
+letters of scripts that need them (Arabic to Sinhala), and joiners and selectors in emoji.
 
     {"opening": [...], "tools": [...],
      "trajectories": [{"id": "t-9f2c...", "messages": [...], "outcome": "..."}, ...]}
@@ -58,8 +59,9 @@ or two sentences why, and the score.
 
 HIDDEN_CATEGORIES = ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs")
 SPACES = "\u0020\u00a0\u3000"
-# Blank, or drawn only beside others: fillers of Hangul, Khmer, Khitan and hieroglyphs, braille
-# without dots, a note without a head, variation selectors, an object that is not there.
+# Blank characters, or ones drawn only in combination: fillers of Hangul, Khmer, Khitan and
+# hieroglyphs, braille without dots, a musical null notehead, variation selectors, object
+# replacement.
 BLANK = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u2d7f\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufffc"
     "\U0001107f\U00013440-\U00013442\U00016fe4\U0001d159\U000e0000-\U000e0fff]"
@@ -69,21 +71,21 @@ _EMOJI = (
     "\u2900-\u297f\u2b00-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]"
 )
 _JOINED = "[\u0620-\u06ff\u0710-\u077f\u08a0-\u08ff\u0900-\u0dff\ufb50-\ufdff\ufe70-\ufefc]"
-# Of joiners and selectors, those that belong where they are.
+# Joiners and selectors in a place where they are legitimate.
 _KEPT = re.compile(
     f"(?<={_EMOJI})[\ufe0e\ufe0f]|(?<=[0-9#*])\ufe0f(?=\u20e3)|(?<={_EMOJI})\u200d(?={_EMOJI})"
     f"|(?<={_EMOJI}[\ufe0e\ufe0f])\u200d(?={_EMOJI})|(?<={_JOINED})[\u200c\u200d](?={_JOINED})"
 )
 _JOINERS = re.compile("[\u200c\u200d\ufe0e\ufe0f]")
-SHORTEST = 200  # characters that are left of a shortened text at the least
+SHORTEST = 200  # minimum length of a shortened text, in characters
 
 
 class GroupTooLongError(Exception):
-    """Even with every text cut to its ends, the group is more than the judge can read."""
+    """The group exceeds the judge's context even with every text shortened."""
 
 
 def split_opening(transcripts: Sequence[Transcript]) -> tuple[list[Any], list[list[Any]]]:
-    """The messages that all begin with, and what follows in each, as the judge is to see them."""
+    """Return the common first messages, and the remaining ones of each, as the judge sees them."""
     shown = [[_shown(m) for m in t.messages] for t in transcripts]
     num = 0
     for column in zip(*shown, strict=False):
@@ -94,7 +96,7 @@ def split_opening(transcripts: Sequence[Transcript]) -> tuple[list[Any], list[li
 
 
 def union_of_tools(transcripts: Sequence[Transcript]) -> list[Any]:
-    """Return every tool that any of them could call, once."""
+    """Return every tool that any of the trajectories could call, without duplicates."""
     found: dict[str, Any] = {}
     for transcript in transcripts:
         for tool in transcript.tools:
@@ -108,9 +110,9 @@ def document(
     parts: Sequence[tuple[str, list[Any], str]],
     max_tokens: int,
 ) -> str:
-    """Return the JSON that the judge reads: id, messages and outcome of each trajectory.
+    """Return the JSON document for the judge, from (id, messages, outcome) of each trajectory.
 
-    What is too long for it is cut in the middle, the longest tool outputs first. Raises
+    If it is too long, texts are cut in the middle, the longest tool outputs first. Raises
     GroupTooLongError.
     """
     trajectories = [
@@ -122,7 +124,7 @@ def document(
     text = dump(whole)
     if estimate_tokens(text) <= max_tokens:
         return text
-    whole = _copy(whole)  # others may hold the messages
+    whole = _copy(whole)  # callers may share the messages
     for only_tools in (True, False):
         _shorten(whole, max_tokens, only_tools)
         text = dump(whole)
@@ -135,16 +137,16 @@ def document(
 
 
 def dump(value: Any) -> str:
-    """JSON in which every character can be seen. The structure has none that cannot."""
+    """Return JSON in which every character is visible."""
     try:
         text = _json(value)
-    except ValueError:  # JSON has no NaN and no infinity: as words
+    except ValueError:  # JSON has no NaN and no infinity: write them as strings
         text = _json(json.loads(json.dumps(value, default=str), parse_constant=str))
     return visible(text)
 
 
 def chat(rubric: str, text: str) -> list[ChatMessage]:
-    """Return the conversation with the judge."""
+    """Return the chat messages for the judge."""
     return [
         {"role": "system", "content": SYSTEM.format(rubric=rubric.strip())},
         {"role": "user", "content": text},
@@ -156,18 +158,18 @@ def _json(value: Any) -> str:
 
 
 def is_hidden(character: str) -> bool:
-    """Return whether nobody sees a character, or takes it for another one."""
+    """Return whether a character is invisible or looks like another one."""
     is_hidden = unicodedata.category(character) in HIDDEN_CATEGORIES and character not in SPACES
     return is_hidden or BLANK.match(character) is not None
 
 
 def visible(text: str) -> str:
-    """Return the text of a JSON document with escapes for what is hidden."""
+    """Return the text of a JSON document with hidden characters escaped."""
     if text.isascii() and "\x7f" not in text:
         return text
     hidden = {c for c in set(text) if is_hidden(c) and not _JOINERS.match(c)}
     text = text.translate({ord(c): json.dumps(c)[1:-1] for c in hidden})
-    return _JOINERS.sub(_escape, text)  # last: what is around them decides
+    return _JOINERS.sub(_escape, text)  # last, because it depends on the neighbors
 
 
 def _escape(match: re.Match[str]) -> str:
@@ -177,11 +179,11 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def _shown(message: Any) -> Any:
-    """Return a message without what is in it twice: our own has its tool calls in the text, too."""
+    """Return a message without tool calls that its text already contains."""
     if not isinstance(message, dict):
         return message
     text, calls = message.get("content"), message.get("tool_calls")
-    # Compared, not taken on trust: text must not hide calls that it does not hold.
+    # Calls are compared, so that the text cannot hide calls that it does not contain.
     twice = isinstance(text, str) and calls == _calls_in(text)
     return {k: v for k, v in message.items() if v is not None and not (twice and k == "tool_calls")}
 
@@ -191,22 +193,22 @@ def _calls_in(text: str) -> list[Any]:
 
 
 class _Clipped(str):
-    """Both ends of a text that is so long that its middle will not be shown."""
+    """Both ends of a very long text whose middle will not be shown."""
 
-    length: int  # of the whole text
+    length: int  # length of the whole text
 
 
 def _clipped(whole: Any, max_tokens: int) -> Any:
-    """Return a document whose texts are at most twice as long as what will be left of them.
+    """Return a document whose texts are at most twice as long as their shortened form will be.
 
-    Many megabytes would otherwise be searched, escaped and copied again and again. None is clipped
-    that `_shorten` would not cut.
+    Many megabytes would otherwise be searched, escaped and copied repeatedly. Only texts that
+    `_shorten` would cut are clipped.
     """
     room = max_tokens * BYTES_PER_TOKEN
     if sum(len(text) for *_, text, _ in _texts(whole, is_tool=False)) <= room:
         return whole
     whole = _copy(whole)
-    _clip(whole, room, only_tools=False)  # nothing fits that is longer
+    _clip(whole, room, only_tools=False)  # no longer text fits
     places = list(_texts(whole, is_tool=False))
     lengths = sorted((len(text) for *_, text, is_tool in places if is_tool), reverse=True)
     excess = sum(len(text) for *_, text, _ in places) - room
@@ -224,7 +226,7 @@ def _clip(whole: Any, end: int, only_tools: bool) -> None:
 
 
 def _copy(value: Any) -> Any:
-    """Return JSON in containers of its own; what is no JSON as text."""
+    """Return a copy in new containers, with values that are not JSON converted to strings."""
     if isinstance(value, dict):
         return {key if isinstance(key, str) else str(key): _copy(v) for key, v in value.items()}
     if isinstance(value, list | tuple):
@@ -233,7 +235,7 @@ def _copy(value: Any) -> Any:
 
 
 def _shorten(whole: Any, max_tokens: int, only_tools: bool) -> None:
-    """Cut the longest texts to one length, no shorter than it takes."""
+    """Cut the longest texts to a common length, no shorter than necessary."""
     places = [p for p in _texts(whole, is_tool=False) if p[3] or not only_tools]
     if not places:
         return
@@ -246,7 +248,7 @@ def _shorten(whole: Any, max_tokens: int, only_tools: bool) -> None:
 
 
 def _cap(lengths: list[int], excess: int) -> int:
-    """Return the length at which longer texts lose so many characters; the longest comes first."""
+    """Return the length limit that removes `excess` characters from descending `lengths`."""
     cap = total = 0
     for num, (length, next_length) in enumerate(zip(lengths, [*lengths[1:], 0], strict=True), 1):
         total += length
@@ -256,7 +258,7 @@ def _cap(lengths: list[int], excess: int) -> int:
     return cap
 
 
-_MARK = 70  # characters that the object in place of a text takes
+_MARK = 70  # characters of the object that replaces a text
 
 
 def _cut(text: str, length: int) -> dict[str, Any]:
@@ -270,7 +272,7 @@ def _cut(text: str, length: int) -> dict[str, Any]:
 
 
 def _texts(value: Any, is_tool: bool) -> Iterator[tuple[Any, Any, str, bool]]:
-    """(container, key, text, whether it is a tool's output) of each text that may be cut."""
+    """Yield (container, key, text, is a tool's output) of each text that may be cut."""
     if isinstance(value, dict):
         is_tool = is_tool or value.get("role") == "tool"
         items: Any = value.items()

@@ -1,7 +1,7 @@
-"""RULER: one call shows a judge all trajectories of a group, and their scores are relative.
+"""RULER: a judge sees all trajectories of a group in one call and scores them relatively.
 
-After OpenPipe's (corbt.com/posts/ruler). What a group that cannot be judged means is for the caller
-to say: here it is a JudgeError, never a score.
+After OpenPipe's RULER (corbt.com/posts/ruler). A group that cannot be judged raises JudgeError and
+never gets a made-up score; the caller decides what to do.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from art_cli.llms.judges.prompt import (
 )
 from art_cli.system.deadline import beside
 
-FEWEST_PER_CALL = 4  # trajectories: two that are known already, and two new ones
-LEAST_TOKENS = 50  # of a trajectory that is worth judging
-ANSWER_TOKENS = 120  # of one trajectory's entry
-SHOWN = 2000  # characters of a bad answer that the judge is shown again
-NARROW = 0.05  # two anchors whose scores are closer than this say nothing of the scale
+FEWEST_PER_CALL = 4  # trajectories: two anchors and two new ones
+LEAST_TOKENS = 50  # per trajectory, or it is not worth judging
+ANSWER_TOKENS = 120  # per trajectory, in the answer
+SHOWN = 2000  # characters of a bad answer that are shown to the judge
+NARROW = 0.05  # anchors with closer scores do not determine the scale
 
 
 class Ruler:
-    """Implements Judge."""
+    """The RULER judge; implements `Judge`."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Ruler:
         cache: AnswerCache | None = None,
         seed: int = 0,
     ) -> None:
-        """`rubric` None: reaching the goal counts, then efficiency. `seed` is of the orders."""
+        """The default `rubric` rewards the goal, then efficiency. `seed` shuffles orders."""
         self.llm = llm
         self._rubric = rubric or RUBRIC
         self._votes = votes
@@ -73,7 +73,7 @@ class Ruler:
         return self.llm.spent
 
     async def judge(self, transcripts: Sequence[Transcript]) -> Verdict:
-        """See Judge. Identical trajectories are shown once and share their score."""
+        """See `Judge`. Identical trajectories are shown once and share their score."""
         texts = [m.get("content") for t in transcripts for m in t.messages if isinstance(m, dict)]
         size = sum(len(text) for text in texts if isinstance(text, str))
         try:
@@ -98,7 +98,7 @@ class Ruler:
         await self.llm.close()
 
     def check_room(self, opening: list[Any], tools: list[Any]) -> None:
-        """See that a group which begins so can be shown at all. Raises PreflightError."""
+        """Check that a group with this opening fits at all. Raises PreflightError."""
         needed = estimate_tokens(json.dumps([opening, tools], default=str))
         needed += FEWEST_PER_CALL * LEAST_TOKENS
         room = self._room(FEWEST_PER_CALL)
@@ -115,18 +115,18 @@ class Ruler:
         await Ruler(self.llm).judge([Transcript(messages=m) for m in answers])
 
     async def _scored(self, group: _Group, vote: int, order: list[int]) -> dict[int, Score]:
-        """One vote: the score of each distinct trajectory, in as many calls as it takes."""
+        """Return one vote: the score of each distinct trajectory, from as many calls as needed."""
         size = self._per_call(group, len(order))
         first = await self._call(group, vote, order[:size])
         rest = order[size:]
         if not rest:
             return first
-        # The worst and the best of the first part are shown again in every other one: they say
-        # how its scale lies on the first one's.
+        # The worst and the best trajectory of the first call are anchors: they are shown again in
+        # every other call, to map its scale to that of the first.
         ranked = sorted(first, key=lambda n: first[n].score)
         low, high = ranked[0], ranked[-1]
         chunks = [rest[i : i + size - 2] for i in range(0, len(rest), size - 2)]
-        # In the middle: first and last are the places that judges are known to favour.
+        # Anchors stand in the middle: judges are known to favor the first and last places.
         parts = [[*c[: len(c) // 2], low, high, *c[len(c) // 2 :]] for c in chunks]
         calls = await asyncio.gather(*(self._call(group, vote, part) for part in parts))
         out = dict(first)
@@ -138,20 +138,20 @@ class Ruler:
         return out
 
     def _per_call(self, group: _Group, num: int) -> int:
-        """Return how many trajectories go into one call: fewer whole ones rather than cut ones."""
+        """Return the number of trajectories per call: rather fewer than shortened ones."""
         size = min(num, self._max_per_call)
         while size > FEWEST_PER_CALL and group.tokens_of(size) > self._room(size):
             size -= 1
         return size
 
     def _room(self, size: int) -> int:
-        """Return how many tokens the document may have: what the judge reads, without the rest."""
+        """Return the tokens left for the document in the judge's context."""
         fixed = estimate_tokens(chat(self._rubric, "")[0]["content"])
         answer = min(ANSWER_TOKENS * size, self.llm.max_input_tokens // 4)
         return self.llm.max_input_tokens - fixed - answer
 
     async def _call(self, group: _Group, vote: int, order: list[int]) -> dict[int, Score]:
-        """Ask once about these trajectories, in this order."""
+        """Call the judge on these trajectories, in this order."""
         ids = self._ids(group, vote, order)
         parts = [(ids[n], group.rests[n], group.contexts[n]) for n in order]
         try:
@@ -166,12 +166,12 @@ class Ruler:
         return {n: scores[id] for n, id in ids.items()}
 
     def _ids(self, group: _Group, vote: int, order: list[int]) -> dict[int, str]:
-        """Names that differ from call to call: of two votes with one order, too."""
+        """Return ids of the trajectories that differ in every call, even for the same order."""
         call = b"".join([vote.to_bytes(4, "big"), *(group.digests[n] for n in order)])
         return {n: self._cache.id(call + group.digests[n]) for n in order}
 
     async def _answer(self, messages: list[ChatMessage], ids: list[str]) -> dict[str, Score]:
-        """The scores, after one complaint if need be; from the cache if it was asked before."""
+        """Return the scores, from the cache if possible, with one retry after a bad answer."""
         key = self._cache.key(self.llm.identity, messages)
         known = self._cache.get(key)
         if known is not None:
@@ -208,16 +208,16 @@ class _Group:
 
     opening: list[Any]
     tools: list[Any]
-    index: list[int]  # of each trajectory, its number among the distinct ones
-    rests: list[list[Any]]  # messages behind the opening
+    index: list[int]  # for each trajectory, its number among the distinct ones
+    rests: list[list[Any]]  # messages after the opening
     contexts: list[str]
     digests: list[bytes]
     lengths: list[int]  # tokens
-    fixed: int  # tokens of what is shown once
+    fixed: int  # tokens of the shared parts
 
     @property
     def size(self) -> int:
-        """About how many characters it has."""
+        """The approximate number of characters."""
         return BYTES_PER_TOKEN * (self.fixed + sum(self.lengths))
 
     @classmethod
@@ -243,21 +243,21 @@ class _Group:
         )
 
     def tokens_of(self, num: int) -> int:
-        """Return the tokens of a document with `num` trajectories: the longest, to be safe."""
+        """Return the tokens of a document with the `num` longest trajectories."""
         return self.fixed + sum(sorted(self.lengths)[-num:])
 
 
 def _shuffled(digests: list[bytes], seed: int) -> list[int]:
-    """Return an order by chance, but the same for the same group and seed."""
+    """Return a random order, determined by the group and the seed."""
     salt = seed.to_bytes(8, "big")
     return sorted(range(len(digests)), key=lambda n: hashlib.sha256(salt + digests[n]).digest())
 
 
 def _order(circle: list[int], vote: int, votes: int) -> list[int]:
-    """Return the order in which one vote is shown the trajectories.
+    """Return the order in which one vote sees the trajectories.
 
-    Each begins at another place of the circle, so that none is the first twice before all have
-    been, and every other vote goes round the other way.
+    The orders start at different places of the circle, so that no trajectory is first twice before
+    each was first once. Every other vote runs in the opposite direction.
     """
     start = vote * len(circle) // votes
     turned = circle[start:] + circle[:start]
@@ -265,16 +265,16 @@ def _order(circle: list[int], vote: int, votes: int) -> list[int]:
 
 
 def _mean(votes: list[Score]) -> Score:
-    """With the words of the vote that is nearest to it."""
+    """Return the mean score, with the explanation of the nearest vote."""
     mean = statistics.fmean(s.score for s in votes)
     nearest = min(votes, key=lambda s: abs(s.score - mean))
     return Score(score=mean, explanation=nearest.explanation)
 
 
 def _scale(low: float, high: float, to_low: Score, to_high: Score) -> Any:
-    """Return a map to the scale on which two anchors have the scores `to_low` and `to_high`.
+    """Return a function that maps scores so that two anchors get the scores `to_low` and `to_high`.
 
-    A straight line through both where they are far enough apart, else a shift of their mean.
+    It is linear through both anchors if they are far enough apart, else a shift of their mean.
     """
     a, b = to_low.score, to_high.score
     if b - a > NARROW and high - low > NARROW:
@@ -285,7 +285,7 @@ def _scale(low: float, high: float, to_low: Score, to_high: Score) -> Any:
 
 
 def _complaint(answer: str, error: AnswerError) -> list[ChatMessage]:
-    text = answer[:SHOWN].encode(errors="replace").decode()  # half a surrogate pair cannot be sent
+    text = answer[:SHOWN].encode(errors="replace").decode()  # a lone surrogate cannot be sent
     return [
         {"role": "assistant", "content": text or "(empty)"},
         {

@@ -1,4 +1,4 @@
-"""The judge's part of rewards, group by group."""
+"""Sets rewards from a judge's scores, group by group."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from art_cli.llms.judges.base import Judge, Transcript, Verdict
 from art_cli.reward import set_reward
 from art_cli.types import Trajectory, TrajectoryGroup
 
-SAME = 1e-6  # two scores that differ by less are a tie
+SAME = 1e-6  # scores that differ by less are a tie
 
 
 def transcript(trajectory: Trajectory) -> Transcript:
-    """Return what a judge is shown of a trajectory: no keys, as in a file of trajectories."""
+    """Return the part of a trajectory that a judge sees, with keys masked."""
     return Transcript(
         messages=mask_keys_in(list(trajectory.messages)),
         tools=mask_keys_in(trajectory.tools),
@@ -27,19 +27,19 @@ def transcript(trajectory: Trajectory) -> Transcript:
 
 
 def stored_transcript(row: dict[str, Any], tools: list[Any]) -> Transcript:
-    """Return what a judge is shown of a row of a trajectory file; the tools are the env's."""
+    """Return the part of a trajectory file's row that a judge sees. `tools` are the env's."""
     return Transcript(
-        messages=mask_keys_in(row["messages"]),  # an older art has stored them as they were
+        messages=mask_keys_in(row["messages"]),  # older versions stored them unmasked
         tools=mask_keys_in(tools),
         context=mask_keys(row["judge_context"]),
     )
 
 
 class Scorer:
-    """Gives the trajectories of groups their rewards, and counts what became of the groups."""
+    """Sets the rewards of groups, and counts judged and failed groups."""
 
     def __init__(self, judge: Judge, weights: RewardConfig | None, on_failure: str) -> None:
-        """`weights` None: the judge's score alone."""
+        """Without `weights`, the reward is the judge's score alone."""
         self.judge = judge
         self._weights = weights
         self._on_failure = on_failure
@@ -50,8 +50,9 @@ class Scorer:
     async def __call__(self, group: TrajectoryGroup) -> None:
         """Judge one group, and set its rewards.
 
-        Where the judge fails, `on_failure` decides: the group gets no rewards and so leaves the
-        batch, or the env's, or this raises JudgeError. Raises BudgetError where the money is spent.
+        If the judge fails, `on_failure` decides: "drop" removes the rewards, so the group leaves
+        the batch; "env" keeps the env's rewards; "stop" raises JudgeError. Raises BudgetError if
+        the budget is used up.
         """
         judged = [t for t in group.trajectories if not t.failed]
         self._num_groups += 1
@@ -65,7 +66,7 @@ class Scorer:
                 if self._on_failure == "drop" or t.reward is None:
                     t.reward, t.error = None, f"the judge failed: {e}"
                 else:
-                    t.reward_parts.explanation = f"the judge failed, and the env's counts: {e}"
+                    t.reward_parts.explanation = f"the judge failed, the env's reward is used: {e}"
             return
         self._verdicts.append(verdict)
         for t, score in zip(judged, verdict.scores, strict=True):
@@ -73,10 +74,10 @@ class Scorer:
             set_reward(t, self._weights)
 
     def take_metrics(self) -> dict[str, float]:
-        """`judge/*` of the groups since this was last called.
+        """Return `judge/*` of the groups since the last call.
 
-        Raises JudgeError where there were some and the judge failed at every one of them: to go on
-        would be to pay for rollouts that nothing is learned from.
+        Raises JudgeError if the judge failed on all of them, because continuing would pay for
+        rollouts without any training.
         """
         usage = self.judge.usage.take()
         scores = [s.score for v in self._verdicts for s in v.scores]
@@ -103,9 +104,9 @@ class Scorer:
 
 
 def first_gains(verdicts: list[Verdict]) -> Iterator[float]:
-    """Yield, for each vote, how much more the first listed got than the others' mean.
+    """Yield, for each vote, the first-listed score minus the mean of the others.
 
-    Orders are drawn, so the mean is 0 where places do not matter. A verdict may have no orders.
+    Orders are random, so the mean is 0 if the order does not matter. A verdict may lack orders.
     """
     for verdict in verdicts:
         for vote, order in zip(verdict.votes, verdict.orders, strict=False):
@@ -114,7 +115,7 @@ def first_gains(verdicts: list[Verdict]) -> Iterator[float]:
 
 
 def tie_rate(verdicts: list[Verdict]) -> float:
-    """Return the share of pairs of siblings that have the same score."""
+    """Return the share of pairs of siblings with the same score."""
     pairs = [
         abs(a.score - b.score) < SAME
         for v in verdicts

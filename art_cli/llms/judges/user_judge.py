@@ -1,4 +1,4 @@
-"""A judge of the user's own, named by `judge.use: FILE.py:NAME`. Its mistakes are told by place."""
+"""A judge of the user's own, named by `judge.use: FILE.py:NAME`, with errors by source line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check_judge_class(name: str) -> None:
 
 
 class UserJudge:
-    """Implements Judge: asks the user's own, and checks what it returns."""
+    """Wraps the user's own judge and checks its results; implements `Judge`."""
 
     def __init__(self, cfg: JudgeConfig) -> None:
         """Raises UsageError where the class cannot be made, or is no Judge."""
@@ -57,23 +57,23 @@ class UserJudge:
         return verdict
 
     def check_room(self, opening: list[Any], tools: list[Any]) -> None:
-        """See Judge."""
+        """See `Judge`."""
         self._judge.check_room(opening, tools)
 
     async def ping(self) -> None:
-        """See Judge."""
+        """See `Judge`."""
         await self._judge.ping()
 
     @property
     def usage(self) -> Usage:
-        """See Judge."""
+        """See `Judge`."""
         return self._judge.usage
 
     @property
     def spent(self) -> float:
-        """See Judge."""
+        """See `Judge`."""
         return self._judge.spent
 
     async def close(self) -> None:
-        """See Judge."""
+        """See `Judge`."""
         await self._judge.close()

@@ -1,1 +1,1 @@
-"""Forward passes over tokens: attention, caches, and the ways that a family allows."""
+"""Forward passes: attention, caches, and the ways to read a family of models."""

@@ -1,10 +1,10 @@
-"""One attention function for both who read the model: the engine and the trainer.
+"""The attention function that engine and trainer share.
 
-transformers lets a model call a registered attention function and passes keyword arguments of the
-forward through to it. Ours hands the queries, keys and values of each layer to a *layout*: the
-engine's writes them into its KV cache, the trainer's attends over a tree of shared prefixes. The
-model's own code does everything else. How the queries of a layer look at its keys (a window, a
-soft cap, sinks) is a `Look`; an argument that says more than that is an error, never ignored.
+transformers lets a model call a registered attention function and passes it keyword arguments of
+the forward. Ours passes the queries, keys and values of each layer to a *layout*. The engine's
+layout writes them into its KV cache; the trainer's attends over a tree of shared prefixes. The
+model's own code does everything else. A `Look` describes the attention of a layer (a window, a soft
+cap, sinks). Any other argument is an error, never ignored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from art_cli.errors import UsageError
 
 NAME = "art"
-# What models also pass, and what changes nothing here: a layout says who sees whom.
+# Arguments that models also pass and that have no effect here, because the layout defines the mask.
 WITHOUT_EFFECT = {
     *("is_causal", "position_ids", "use_cache", "output_attentions", "past_key_values"),
     *("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"),
@@ -30,27 +30,27 @@ WITHOUT_EFFECT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """The attention of one layer: how its queries look at its keys."""
+    """The attention parameters of one layer."""
 
     scale: float
-    window: int | None = None  # the last so many tokens are seen, itself among them
-    chunk: int | None = None  # only tokens of the same chunk of positions are seen
+    window: int | None = None  # number of visible tokens, the query's own included
+    chunk: int | None = None  # only tokens of the same chunk of positions are visible
     softcap: float | None = None  # scores become cap * tanh(score / cap): Gemma 2, 2408.00118
-    sinks: Tensor | None = None  # [H] scores that take weight and give no value: gpt-oss
+    sinks: Tensor | None = None  # [H] scores in the softmax that have no value: gpt-oss
 
     @property
     def is_plain(self) -> bool:
-        """True if it is softmax(q k / sqrt(d)) v over all that came before."""
+        """True for plain softmax(q k / sqrt(d)) v over all earlier tokens."""
         further = (self.window, self.chunk, self.softcap, self.sinks)
         return all(x is None for x in further)
 
     @property
     def reach(self) -> tuple[int | None, int | None]:
-        """The fields that its masks depend on."""
+        """The fields that determine the masks."""
         return self.window, self.chunk
 
     def sees(self, query: Tensor, key: Tensor) -> Tensor:
-        """Return where a query at one position sees a key at another; they broadcast."""
+        """Return True where a query position sees a key position. The arguments broadcast."""
         seen = key <= query
         if self.window:
             seen = seen & (key > query - self.window)
@@ -60,15 +60,15 @@ class Look:
 
 
 class Layout(Protocol):
-    """The positions of the tokens of one forward to each other."""
+    """Decides which keys each token of one forward attends to."""
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, look: Look) -> Tensor:
-        """Return [B, T, H, D] of the forward's q [B, H, T, D] and k, v [B, K, T, D]."""
+        """Return [B, T, H, D] from the forward's q [B, H, T, D] and k, v [B, K, T, D]."""
         ...
 
 
 class Causal:
-    """Left-to-right attention over each row; keys may begin before the queries, as in a cache."""
+    """Left-to-right attention over each row. Keys may start before the queries, as in a cache."""
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, look: Look) -> Tensor:
         if q.shape[2] == k.shape[2] and look.is_plain:
@@ -83,7 +83,8 @@ def attention(
 ) -> Tensor:
     """Compute attention with grouped keys: [B, H, T, D].
 
-    `mask` is True where a query may look, or is added to the scores; a window or chunk is in it.
+    `mask` is True where a query sees a key, or is added to the scores. It includes window and
+    chunk.
     """
     if look.softcap or look.sinks is not None:
         assert mask is not None
@@ -96,8 +97,8 @@ def _sdpa(
 ) -> Tensor:
     grouped = q.shape[1] != k.shape[1]
     if grouped and q.shape[2] == 1 and mask is not None and mask.shape[1:3] == (1, 1):
-        # One query a row: the heads of a group become queries of their one key head, so that
-        # keys and values are read once a group.
+        # One query a row: the heads of a group become queries of their shared key head, so keys and
+        # values are read once per group.
         rows, heads, _, width = q.shape
         group = heads // k.shape[1]
         q = q.reshape(rows, k.shape[1], group, width)
@@ -106,7 +107,8 @@ def _sdpa(
         )
         return o.reshape(rows, heads, 1, v.shape[-1])
     if grouped and mask is not None and q.is_cuda:
-        # No fused kernel takes both a mask and grouped keys; the one without keeps all scores.
+        # No fused kernel supports both a mask and grouped keys, and the other one stores all
+        # scores.
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
         grouped = False
     return F.scaled_dot_product_attention(
@@ -115,7 +117,7 @@ def _sdpa(
 
 
 def _scored(q: Tensor, k: Tensor, v: Tensor, look: Look, mask: Tensor) -> Tensor:
-    """Compute attention step by step, for what no fused kernel does to the scores."""
+    """Compute attention step by step, for score changes that fused kernels do not support."""
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
     scores = (q @ k.mT).float() * look.scale
     if look.softcap:
@@ -132,11 +134,11 @@ def _scored(q: Tensor, k: Tensor, v: Tensor, look: Look, mask: Tensor) -> Tensor
 def one_query_sdpa(
     q: Tensor, shared: tuple[Tensor, Tensor], k: Tensor, v: Tensor, scale: float, mask: Tensor
 ) -> Tensor:
-    """Compute attention of one query a row, q [B, H, 1, D], over shared keys and the row's own.
+    """Compute attention of one query a row, q [B, H, 1, D], over shared and own keys.
 
-    `shared` keys and values [1, K, P, D] are read once for the whole batch; k, v [B, K, T, D] are
-    the rows' own behind them, with `mask` [B, 1, 1, T] added to the scores. The softmax is over
-    both: the same result as if each row held a copy ("cascade attention", 2402.05099).
+    `shared` keys and values [1, K, P, D] are read once for the whole batch. k, v [B, K, T, D] are
+    the rows' own after them, with `mask` [B, 1, 1, T] added to the scores. The softmax is over
+    both, so the result is the same as if each row held a copy ("cascade attention", 2402.05099).
     """
     rows, heads, _, width = q.shape
     kv_heads = k.shape[1]
@@ -166,7 +168,7 @@ def _attention(
     dropout: float = 0.0,
     **further: Any,
 ) -> tuple[Tensor, None]:
-    """Attend as the layout says. Raises UsageError for what would be computed wrongly."""
+    """Attend as the layout defines. Raises UsageError for unsupported arguments."""
     unknown = {n for n, value in further.items() if value is not None} - WITHOUT_EFFECT
     unknown |= {"attention_mask"} if mask is not None else set()
     unknown |= {"dropout"} if dropout else set()
@@ -186,7 +188,7 @@ def _attention(
 
 
 def _chunk(module: Any) -> int | None:
-    """Return the chunk size of a layer that has one (Llama 4); models say it in the mask alone."""
+    """Return the chunk size of a layer that has one (Llama 4): models put it in the mask only."""
     kinds = getattr(module.config, "layer_types", None)
     if kinds and kinds[module.layer_idx] == "chunked_attention":
         return module.config.attention_chunk_size

@@ -1,10 +1,10 @@
-"""Attention over a tree of shared prefixes on a CPU: large prefixes are not copied.
+"""Attention over a tree of shared prefixes on a CPU, without copying large prefixes.
 
-Packed in the order of a walk, all that descends from a node is consecutive, and sees all of it: one
-call without a mask. What is left, a node's own tokens and those of its small ancestors, is gathered
-in a row. The softmax over a part of the keys becomes that over all by the parts' log-sum-exps
-("cascade attention", 2402.05099). A part's backward, when it is given the whole's result and
-log-sum-exp, yields its part of the gradients; so these two are all that is kept.
+In pre-order, all descendants of a node are consecutive and see the whole node: one call without a
+mask. The remaining keys, a node's own tokens and those of its small ancestors, are gathered into a
+row. Partial softmaxes are combined by their log-sum-exps ("cascade attention", 2402.05099). Given
+the total result and log-sum-exp, the backward of a part yields its part of the gradients, so only
+these two tensors are stored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-APART = 100  # tokens of a node that is not copied; over fewer keys the kernel is slow
+APART = 100  # tokens of a node that is handled separately; the kernel is slow with fewer keys
 
 Indices = NDArray[np.int64]
 
@@ -27,31 +27,31 @@ _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
 def pad(rows: list[Indices]) -> Indices:
-    """Return [n, L] of rows that end as the longest does: each repeats its last number."""
+    """Return the rows as [n, L], each padded by repeating its last number."""
     lengths = np.array([[len(row)] for row in rows])
     starts = lengths.cumsum(0) - lengths
     return np.concatenate(rows)[starts + np.minimum(np.arange(lengths.max()), lengths - 1)]
 
 
 class PaddedRows:
-    """Tokens of several nodes, a row each, padded to the longest."""
+    """Tokens of several nodes, one row each, padded to the longest."""
 
     def __init__(self, rows: list[Indices], device: torch.device) -> None:
-        # Padding is a copy of the last: with its log-sum-exp no weight is above 1.
+        # Padding repeats the last token, so by its log-sum-exp no weight exceeds 1.
         padded = torch.from_numpy(pad(rows))
         lengths = torch.tensor([[len(row)] for row in rows])
         real = torch.arange(padded.shape[1]) < lengths
         self.index = padded.to(device)  # [n, L]
-        self.tokens = padded[real].to(device)  # those that are not padding
-        self.real = real.flatten().nonzero()[:, 0].to(device)  # their places among n * L
+        self.tokens = padded[real].to(device)  # without padding
+        self.real = real.flatten().nonzero()[:, 0].to(device)  # their indices into n * L
         self.padding = (~real).flatten().nonzero()[:, 0].to(device)
 
     def take(self, x: Tensor) -> Tensor:
-        """Return [n, H, L, D] of x [N, H, D]."""
+        """Return [n, H, L, D] from x [N, H, D]."""
         return x[self.index].transpose(1, 2)
 
     def without_padding(self, rows: Tensor) -> Tensor:
-        """Return [T, H, D] of rows [n, H, L, D]."""
+        """Return [T, H, D] from rows [n, H, L, D]."""
         return rows.transpose(1, 2).flatten(0, 1)[self.real]
 
     def add(self, x: Tensor, rows: Tensor) -> None:
@@ -61,29 +61,29 @@ class PaddedRows:
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """Nodes whose queries look at their own tokens and small ancestors in one call."""
+    """Nodes whose queries attend to their own tokens and small ancestors in one call."""
 
     queries: PaddedRows
     keys: PaddedRows
-    mask: Tensor | None  # [n, 1, Q, K], added to the scores; None: the keys are the queries'
+    mask: Tensor | None  # [n, 1, Q, K], added to the scores; None: causal, keys = queries
 
 
 @dataclass(frozen=True, slots=True)
 class Far:
-    """All queries that descend from a large node, and its keys."""
+    """All queries that descend from a large node, and the node's keys."""
 
     queries: slice
     keys: slice
 
 
 class CascadeAttention(torch.autograd.Function):
-    """Attention [S, H, D] of q [S, H, D] over k, v [N, K, D]; each query is in one of `near`."""
+    """Attention [S, H, D] of q [S, H, D] over k, v [N, K, D]. Each query is in one of `near`."""
 
     @staticmethod
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, near: list[Near], far: list[Far], scale: float
     ) -> Tensor:
-        """Sum in fp32 at least."""
+        """Combine the parts, in at least fp32."""
         out = torch.zeros_like(q, dtype=torch.promote_types(q.dtype, torch.float32))
         lse = out.new_zeros(*q.shape[:2], 1)
         for part in near:
@@ -105,7 +105,7 @@ class CascadeAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        """Add up the parts' gradients."""
+        """Sum the parts' gradients."""
         q, k, v, out, lse = ctx.saved_tensors
         near, far, scale = ctx.parts
         dq, dk, dv = (torch.zeros_like(x, dtype=lse.dtype) for x in (q, k, v))
@@ -127,5 +127,5 @@ class CascadeAttention(torch.autograd.Function):
 
 
 def _row(x: Tensor) -> Tensor:
-    """Return [1, H, N, D] of [N, H, D]."""
+    """Return [1, H, N, D] from [N, H, D]."""
     return x.transpose(0, 1)[None]

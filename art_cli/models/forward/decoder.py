@@ -1,12 +1,12 @@
-"""The forward of the Llama family (Llama, Qwen2.5, Qwen3, Mistral) without what is between parts.
+"""Fast forward pass of the Llama family (Llama, Qwen2.5, Qwen3, Mistral).
 
-transformers' own forward makes masks, collects outputs and converts configs around every layer: for
-a token of a small model that is most of the time. Here the model's own modules are called in the
-same order, an adapter's too (but norms, which are one call); `Policy` compares the
-result with transformers' and takes that for any other family.
+transformers' own forward creates masks, collects outputs and converts configs around every layer,
+which takes most of the time for a token of a small model. Here the model's own modules, adapters
+included, are called in the same order; only norms are replaced by one fused call. `Policy` compares
+the result with transformers' and falls back to transformers for any other family.
 
-In the last layer only the states that are asked for are made: a prompt's tokens are needed for
-their keys and values, but nobody reads what they predict.
+The last layer computes only the requested states: a prompt's tokens are needed for their keys and
+values, but not for their predictions.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ NORMS = ("LlamaRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm", "MistralRMSNorm")
 
 
 def decoder_of(model: Any) -> Any:
-    """Return what makes hidden states of ids, without head and without eyes."""
+    """Return the text decoder: from ids to hidden states, without head or vision tower."""
     decoder = model.get_decoder()
-    # Llama 4 takes its whole language model for the decoder.
+    # Llama 4's get_decoder() returns the whole language model.
     return decoder.model if decoder.get_output_embeddings() is not None else decoder
 
 
 def fits(decoder: Any) -> bool:
-    """Return whether this is a model of the family."""
+    """Return whether the decoder belongs to the Llama family."""
     try:
         layer = decoder.layers[0]
         attention = layer.self_attn
@@ -59,8 +59,8 @@ def hidden_states(
 ) -> Tensor:
     """Return the last hidden states [B, T, D] of ids [B, T].
 
-    With `wanted` [S], those of a batch of one at these places: [S, D]. With `recompute`, a layer
-    keeps its input alone and is run again in the backward.
+    With `wanted` [S] and B = 1, return only the states at these indices: [S, D]. With `recompute`,
+    a layer stores only its input and is run again in the backward pass.
     """
     x = decoder.embed_tokens(ids)
     cos, sin = decoder.rotary_emb(x, positions)
@@ -83,9 +83,9 @@ def decode(
     past: Cache | None = None,
     recompute: bool = False,
 ) -> Tensor:
-    """Return the last hidden states [B, T, D] by transformers' own forward, of any family.
+    """Return the last hidden states [B, T, D] by transformers' own forward, for any family.
 
-    `layout` is for our attention function; without it the model's own masks hold.
+    `layout` is for our attention function. Without it, the model's own masks apply.
     """
     given: dict[str, Any] = {} if layout is None else {"layout": layout}
     if _takes_positions(type(decoder)):
@@ -104,16 +104,16 @@ def _takes_positions(kind: type[nn.Module]) -> bool:
 
 @lru_cache
 def _cache_argument(kind: type[nn.Module]) -> str:
-    """Return the name that a decoder's forward has for its cache: Mamba's is another."""
+    """Return the parameter name of the cache in a decoder's forward, which differs in Mamba."""
     known = inspect.signature(kind.forward).parameters
     return "cache_params" if "cache_params" in known else "past_key_values"
 
 
 @contextmanager
 def _recomputing(decoder: nn.Module) -> Iterator[None]:
-    """Let each layer keep its input alone, for a forward within; it is run again in the backward.
+    """Let each layer of a forward inside this context store only its input and recompute the rest.
 
-    A layer only does so while it is `training`, which must not be what its dropout sees.
+    A layer does so only while `training` is true, which its dropout must not see.
     """
     layers = [m for m in decoder.modules() if isinstance(m, GradientCheckpointingLayer)]
 
@@ -161,14 +161,14 @@ def _layer(
 
 
 def window_of(attention: Any) -> int | None:
-    """Return a layer's window, as the families' own code reads it."""
+    """Return a layer's attention window in tokens, read like the family's own code does."""
     if hasattr(attention, "sliding_window"):
         return attention.sliding_window
     return getattr(attention.config, "sliding_window", None)
 
 
 def signed(sin: Tensor) -> Tensor:
-    """Negate the first half: rotating swaps the halves and negates the first."""
+    """Negate the first half of the sines: rotating swaps the halves and negates the first."""
     half = sin.shape[-1] // 2
     return torch.cat([-sin[..., :half], sin[..., half:]], -1)
 

@@ -1,4 +1,4 @@
-"""From hidden states to logits: the output embedding, and what families do to its product."""
+"""The output embedding and its scaling, which turn hidden states into logits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from art_cli.models.forward.products import product
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """logits = cap * tanh(scale * (hidden @ weight.T + bias) / cap); without a cap the inside."""
+    """Computes logits = cap * tanh(scale * (hidden @ weight.T + bias) / cap). No cap: no tanh."""
 
     weight: nn.Parameter  # [V, D]
     bias: nn.Parameter | None = None  # [V]
@@ -21,14 +21,14 @@ class Head:
     cap: float | None = None
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Return the logits [..., V] in fp32 of hidden states [..., D]."""
+        """Return the logits [..., V], in fp32, of hidden states [..., D]."""
         logits = product(hidden, self.weight, self.bias).float()
         if self.scale != 1:
             logits = logits * self.scale
         return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
 
     def slope(self, logits: Tensor) -> Tensor | float:
-        """Return the derivative of these logits by hidden @ weight.T + bias."""
+        """Return the derivative of these logits with respect to hidden @ weight.T + bias."""
         if self.cap is None:
             return self.scale
         return self.scale * (1 - (logits / self.cap).square())
@@ -37,8 +37,8 @@ class Head:
 def head_of(model: Any) -> Head:
     """Return the head of a causal language model.
 
-    Families write the numbers into configs under names of their own; that the result is what the
-    model computes is checked where it is loaded.
+    Families store scale and cap under different config names. The check at load time compares the
+    result with the model's own logits.
     """
     config = model.config.get_text_config()
     embedding = model.get_output_embeddings()

@@ -1,4 +1,4 @@
-"""Keys and values of many episodes: what an engine keeps between their turns."""
+"""Cache of keys and values of many episodes, which an engine keeps between turns."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from art_cli.models.forward.replay import STRIDE, ReplayedSteps
 
 
 class KVCache:
-    """Keys and values, one left-aligned row an episode, each with its own length.
+    """Keys and values, with one left-aligned row an episode, each with its own length.
 
-    Implements Memory. A layer's share is made when that layer first writes: layers may differ in
-    heads and widths.
+    Implements `Memory`. A layer's tensors are created when it first writes, because layers may
+    differ in heads and widths.
     """
 
     may_pad = True
 
     def __init__(self, reader: Reader, rows: int, length: int, quick: bool = False) -> None:
-        """`quick`: the reader is of the Llama family; see Ways."""
+        """With `quick`, the reader is of the Llama family; see `Ways`."""
         self._reader = reader
         self._quick = quick
         self.num_rows = rows
-        self.length = length  # positions that each row has room for
+        self.length = length  # capacity of a row, in tokens
         self.keys: dict[int, Tensor] = {}
         self.values: dict[int, Tensor] = {}
         self._replayed = ReplayedSteps() if quick and can_be_recorded(reader) else None
@@ -38,7 +38,7 @@ class KVCache:
     def read(
         self, rows: list[int], tokens: list[list[int]], starts: list[int], shared: KVCache | None
     ) -> Tensor:
-        """See Memory. The rows all begin with what `shared` holds, if that is given."""
+        """See `Memory`. All rows begin with the tokens in `shared`, if given."""
         width = max(map(len, tokens))
         ids, positions = padded(tokens, starts, self._reader.device)
         end = max(starts) + width
@@ -54,15 +54,15 @@ class KVCache:
 
     @cached_property
     def _next_token(self) -> NextToken | None:
-        """The reader of single tokens with the weights of now, which are those of the cache."""
+        """The single-token reader, with a copy of the weights that the cache was computed by."""
         return next_token_of(decoder_of(self._reader.base)) if self._quick else None
 
     def _step(self, ids: Tensor, positions: Tensor, end: int) -> Tensor:
-        """Return the states [R, D] behind ids [R, 1], one of each row."""
+        """Return the hidden states [R, D] of ids [R, 1], one per row."""
         return self._reader.hidden(ids, positions, self.at(None, positions, end))[:, 0]
 
     def index(self, rows: list[int]) -> Tensor | None:
-        """Return rows, which ascend, as a tensor; None where they are the first ones."""
+        """Return ascending rows as a tensor, or None if they are the first ones."""
         are_first = rows[-1] == len(rows) - 1
         return None if are_first else torch.tensor(rows, device=self._reader.device)
 
@@ -71,13 +71,13 @@ class KVCache:
     ) -> CacheLayout:
         """Return the layout of a forward of tokens at positions [R, T] of these rows.
 
-        None: of the first ones. All positions are before `end`.
+        Without `rows`, they are the first R. All positions are below `end`.
         """
         self._make_room(end)
         return CacheLayout(self, rows, positions, end, shared)
 
     def of_layer(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the keys and values [R, K, length, D] of a layer that writes such ones."""
+        """Return the cached keys and values [R, K, length, D] of a layer, shaped like k and v."""
         if layer not in self.keys:
             for store, x in ((self.keys, k), (self.values, v)):
                 store[layer] = x.new_zeros(self.num_rows, x.shape[1], self.length, x.shape[3])
@@ -95,7 +95,7 @@ class KVCache:
         self.num_rows += num
 
     def copy_prefix(self, source: KVCache, rows: list[int], length: int) -> None:
-        """Take the first `length` positions of the source's only row into these rows."""
+        """Copy the first `length` positions of the source's only row into these rows."""
         self._make_room(length)
         for layer, k in source.keys.items():
             v = source.values[layer]
@@ -103,16 +103,16 @@ class KVCache:
                 mine[rows, :, :length] = theirs[0, :, :length]
 
     def copy(self, pairs: list[tuple[int, int]], length: int) -> None:
-        """See Memory."""
+        """See `Memory`."""
         source, target = torch.tensor(pairs, device=self._reader.device).unbind(1)
         for x in (*self.keys.values(), *self.values.values()):
             x[target, :, :length] = x[source, :, :length]
 
     def mark(self, row: int, length: int) -> None:
-        """See Memory. Any position can be gone back to."""
+        """See `Memory`. Nothing is stored, because the cache can rewind to any position."""
 
     def rewind(self, row: int, length: int, wanted: int) -> int:
-        """See Memory."""
+        """See `Memory`."""
         return wanted
 
     def _make_room(self, needed: int) -> None:
@@ -124,7 +124,7 @@ class KVCache:
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> None:
         for store in (self.keys, self.values):
-            for layer, x in store.items():  # one by one: both need not have room at once
+            for layer, x in store.items():  # one by one, to limit peak memory
                 store[layer] = change(x)
         if self._replayed:
             self._replayed.forget()
@@ -132,18 +132,18 @@ class KVCache:
 
 @dataclass(frozen=True, slots=True)
 class CacheLayout:
-    """The places of the tokens of one forward in the rows of a cache."""
+    """The positions in a cache's rows of the tokens of one forward."""
 
     cache: KVCache
-    rows: Tensor | None  # None: the first ones
+    rows: Tensor | None  # None: the first R
     positions: Tensor  # [R, T]
-    end: int  # behind the last position
-    shared: KVCache | None  # what all rows begin with
-    # [R, 1, T, K], added to the scores, by the reach of a layer and the first key
+    end: int  # one past the last position
+    shared: KVCache | None  # common prefix of all rows
+    # [R, 1, T, K], added to the scores, by `Look.reach` and the first key
     masks: dict[tuple[int | None, int | None, int], Tensor] = field(default_factory=dict)
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, look: Look) -> Tensor:
-        """See Layout. Write the new keys and values, and attend over each row up to its query."""
+        """See `Layout`. Write the new keys and values. Attend over each row up to its query."""
         keys, values = self.cache.of_layer(layer, k, v)
         rows, end = self.rows, self.end
         if rows is None:
@@ -156,7 +156,7 @@ class CacheLayout:
             index = torch.arange(len(keys), device=k.device) if rows is None else rows
             keys[index[:, None], :, self.positions] = k.transpose(1, 2)
             values[index[:, None], :, self.positions] = v.transpose(1, 2)
-        shared = self.shared if look.is_plain else None  # a row holds its own copy too
+        shared = self.shared if look.is_plain else None  # otherwise use the row's own copy
         start = shared.length if shared else 0
         if rows is None:
             keys, values = keys[:, :, start:end], values[:, :, start:end]
@@ -173,13 +173,13 @@ class CacheLayout:
         if key not in self.masks:
             own = torch.arange(start, self.end, device=self.positions.device)
             seen = look.sees(self.positions[:, None, :, None], own)
-            # A boolean mask would be made into this again in every layer.
+            # A boolean mask would be converted to this in every layer.
             self.masks[key] = torch.where(seen, 0.0, -torch.inf).to(dtype)
         return self.masks[key]
 
 
 def can_be_recorded(reader: Reader) -> bool:
-    """Return whether a GPU may record the steps of a model of the Llama family."""
+    """Return whether the steps of a Llama-family model can be recorded as CUDA graphs."""
     is_plain = reader.device.type == "cuda" and not getattr(reader.base, "is_quantized", False)
     return is_plain and has_static_angles(decoder_of(reader.base))
 

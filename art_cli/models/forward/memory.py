@@ -1,4 +1,4 @@
-"""The cache of the tokens that a batch of rows has read, so that they are read once."""
+"""Interface of caches that hold the tokens that a batch of rows has read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from art_cli.models.forward.attention import Layout
 
 
 class Reader(Protocol):
-    """A model, as far as it is read with a memory: `Policy`, or its reference."""
+    """A model that reads with a `Memory`: `Policy`, or its reference."""
 
     @property
     def base(self) -> Any:
@@ -30,28 +30,28 @@ class Reader(Protocol):
     def decode(
         self, ids: Tensor, positions: Tensor, past: Any = None, layout: Layout | None = None
     ) -> Tensor:
-        """Return the same by transformers' own forward, which reads and writes its cache `past`."""
+        """Return the same, by transformers' own forward, which updates its cache `past`."""
         ...
 
 
 class Memory(Protocol):
-    """Rows of tokens that were read; implemented by KVCache, StateCache and NativeCaches."""
+    """Rows of tokens that were read. Implemented by `KVCache`, `StateCache` and `NativeCaches`."""
 
-    length: int  # positions that each row has room for, where that matters
-    may_pad: bool  # rows may be read beyond their tokens: what follows overwrites it
+    length: int  # capacity of a row in tokens, if it is limited
+    may_pad: bool  # rows may be read with padding, which later tokens overwrite
 
     @property
     def num_rows(self) -> int:
-        """Number of rows."""
+        """The number of rows."""
         ...
 
     def read(
         self, rows: list[int], tokens: list[list[int]], starts: list[int], shared: Any
     ) -> Tensor:
-        """Return the hidden states [R, D] behind the last of the new tokens of each row.
+        """Read new tokens. Return the hidden states [R, D] of the last new token of each row.
 
-        `rows` ascend; the tokens of each begin at its position in `starts`. `shared` is a memory of
-        one row with which all of these begin, or None.
+        `rows` must ascend. The tokens of each row start at its position in `starts`. `shared` is
+        None, or a memory of one row that is a common prefix of all these rows.
         """
         ...
 
@@ -64,19 +64,19 @@ class Memory(Protocol):
         ...
 
     def copy_prefix(self, source: Self, rows: list[int], length: int) -> None:
-        """Give these rows what the source's only row holds, `length` tokens."""
+        """Copy the `length` tokens of the source's only row into these rows."""
         ...
 
     def copy(self, pairs: list[tuple[int, int]], length: int) -> None:
-        """Give the second row of each pair what the first has read: at most `length` tokens."""
+        """Copy at most `length` tokens from the first row of each pair into the second."""
         ...
 
     def mark(self, row: int, length: int) -> None:
-        """Remember the row as it is, with `length` tokens: a turn begins."""
+        """Save the present state of a row of `length` tokens, at the start of a turn."""
         ...
 
     def rewind(self, row: int, length: int, wanted: int) -> int:
-        """Take a row of `length` tokens back to at most `wanted`. Return to how many."""
+        """Rewind a row of `length` tokens to at most `wanted`. Return the number of tokens left."""
         ...
 
 

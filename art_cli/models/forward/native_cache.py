@@ -1,7 +1,8 @@
-"""transformers' own caches, so that one that has read a prefix can go on in several ways.
+"""transformers' own caches, extended so that one prefix can be continued in several ways.
 
-Its layers write convolution and recurrent states in place: that would change what a sibling goes on
-from, and what a backward needs. Ours are the same layers with states that are replaced instead.
+transformers' layers write convolution and recurrent states in place. That would change the state
+that a sibling continues from, and tensors needed by the backward pass. The layers here replace the
+states instead.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from art_cli.models.forward.attention import Causal
 from art_cli.models.forward.memory import Reader
 from art_cli.models.forward.tree_attention import Span
 
-STATES = ("conv_states", "recurrent_states")  # of a recurrent layer's share of a cache
+STATES = ("conv_states", "recurrent_states")  # of a recurrent layer in a cache
 
 
 class Replaced:
-    """A recurrent layer's share of a cache, whose states are new tensors after each forward."""
+    """A recurrent layer's part of a cache, whose states are new tensors after each forward pass."""
 
     record_past: bool
     has_previous_state: dict[int, bool]
@@ -40,7 +41,7 @@ class Replaced:
     def update_conv_state(
         self, conv_states: Tensor, state_idx: int = 0, conv_kernel_size: int | None = None, **_: Any
     ) -> Tensor:
-        """Return the last inputs of the convolution with the new ones behind; keep as many."""
+        """Return the stored convolution inputs followed by the new ones. Store the last of them."""
         if self.has_previous_state[state_idx]:
             size = self.conv_states[state_idx].shape[-1]
             whole = torch.cat([self.conv_states[state_idx], conv_states], -1)
@@ -55,14 +56,14 @@ class Replaced:
     def update_recurrent_state(
         self, recurrent_states: Tensor, state_idx: int = 0, **_: Any
     ) -> Tensor:
-        """Keep the new state, and return it."""
+        """Store the new state, and return it."""
         self.is_recurrent_states_initialized[state_idx] = True
         self.recurrent_states[state_idx] = recurrent_states
         return recurrent_states
 
 
 def mixed(mixin: type, layer: Any) -> Any:
-    """Return the same layer of a cache, with the methods of `mixin` before its own."""
+    """Return a copy of a cache layer with the methods of `mixin` in front of its own."""
     made = object.__new__(_mixed_class(mixin, type(layer)))
     vars(made).update(vars(layer))
     return made
@@ -70,19 +71,20 @@ def mixed(mixin: type, layer: Any) -> Any:
 
 @lru_cache
 def _mixed_class(mixin: type, kind: type) -> type:
-    # Without _layer_type: transformers would register it as the class of its kind.
+    # Unset _layer_type, or transformers would register this class for its layer type.
     return type(f"{mixin.__name__}{kind.__name__}", (mixin, kind), {"_layer_type": None})
 
 
 def new_cache(config: Any, whole: bool) -> Cache:
     """Return an empty cache of a model.
 
-    With `whole`, a layer with a window keeps all of its keys too: our attention asks for them.
+    With `whole`, a layer with a window also keeps all of its keys, as our attention requires.
     """
     cache = DynamicCache(config=config)
     for i, layer in enumerate(cache.layers):
         if isinstance(layer, LinearAttentionCacheLayerMixin):
-            # With the past recorded, one token is read as several are: by what is above.
+            # With record_past, a single token takes the same code path as several, through the
+            # methods of `Replaced`.
             cache.layers[i] = mixed(Replaced, layer)
             cache.layers[i].record_past = True  # type: ignore[union-attr]
         elif whole:
@@ -91,7 +93,7 @@ def new_cache(config: Any, whole: bool) -> Cache:
 
 
 def fork(cache: Cache) -> Cache:
-    """Return a cache that goes on from what this one has read, and leaves it as it is."""
+    """Return a cache that continues from this one without changing it."""
     other = copy.copy(cache)
     other.layers = []
     for layer in cache.layers:
@@ -99,7 +101,7 @@ def fork(cache: Cache) -> Cache:
         for name, value in vars(layer).items():
             if isinstance(value, dict):
                 setattr(mine, name, dict(value))
-        for name in STATES:  # those of a single token are written in place
+        for name in STATES:  # single-token steps write states in place
             of_layer = getattr(layer, name, {}).items()
             setattr(mine, name, {i: x if x is None else x.clone() for i, x in of_layer})
         other.layers.append(mine)
@@ -108,8 +110,10 @@ def fork(cache: Cache) -> Cache:
 
 @contextmanager
 def _states_kept(past: Cache | None) -> Iterator[None]:
-    """Let a backward find the states of `past` as they are now, though a forward within may write
-    into them: a single token's recurrence does."""
+    """Preserve the present states of `past` for the backward pass.
+
+    A forward inside this context may overwrite them: the recurrence of a single token does.
+    """
     layers = past.layers if past else []
     states = [x for a in layers for name in STATES for x in getattr(a, name, {}).values()]
     places = {x.untyped_storage().data_ptr() for x in states if x is not None}
@@ -132,10 +136,10 @@ def by_node(
     whole: bool,
     recompute: bool,
 ) -> Tensor:
-    """Return the hidden states [1, N, D] of packed ids [1, N], one forward a node of their tree.
+    """Return the hidden states [1, N, D] of packed ids [1, N], with one forward per tree node.
 
-    A node goes on from its parent's cache; `whole`: see `new_cache`. With `recompute`, a node keeps
-    its inputs alone and is run again in the backward.
+    A node continues from its parent's cache. `whole` is described at `new_cache`. With `recompute`,
+    a node stores only its inputs and is run again in the backward pass.
     """
     parents = {span.parent for span in spans}
     caches: dict[int | None, Cache] = {}
@@ -163,17 +167,17 @@ def by_node(
 
 
 class NativeCaches:
-    """One transformers cache a row, read row by row: right for any family. Implements Memory.
+    """One transformers cache a row, read row by row. Works for any family. Implements `Memory`.
 
-    Without `keeps`, nothing is kept but the tokens, and each read begins at the first of them: for
-    families that have no cache, or whose cache cannot go on with several tokens.
+    Without `keeps`, only the tokens are stored, and each read starts at the first token. This is
+    for families without a cache, or whose cache cannot continue with several tokens.
     """
 
     may_pad = False
     length = 0
 
     def __init__(self, reader: Reader, rows: int, whole: bool, keeps: bool) -> None:
-        """`whole`: see `new_cache`."""
+        """`whole` is described at `new_cache`."""
         self._reader = reader
         self._whole = whole
         self._keeps = keeps
@@ -181,13 +185,13 @@ class NativeCaches:
 
     @property
     def num_rows(self) -> int:
-        """Number of rows."""
+        """The number of rows."""
         return len(self._rows)
 
     def read(
         self, rows: list[int], tokens: list[list[int]], starts: list[int], shared: Any
     ) -> Tensor:
-        """See Memory."""
+        """See `Memory`."""
         return torch.cat([self._read(*each) for each in zip(rows, tokens, starts, strict=True)])
 
     def _read(self, row: int, tokens: list[int], start: int) -> Tensor:
@@ -205,30 +209,30 @@ class NativeCaches:
         return self._reader.decode(ids, positions, past, Causal())[:, -1]
 
     def select(self, rows: list[int]) -> None:
-        """See Memory."""
+        """See `Memory`."""
         self._rows = [self._rows[i] for i in rows]
 
     def add_rows(self, num: int) -> None:
-        """See Memory."""
+        """See `Memory`."""
         self._rows += [_Row() for _ in range(num)]
 
     def copy_prefix(self, source: NativeCaches, rows: list[int], length: int) -> None:
-        """See Memory."""
+        """See `Memory`."""
         for row in rows:
             self._rows[row] = source._rows[0].forked()
 
     def copy(self, pairs: list[tuple[int, int]], length: int) -> None:
-        """See Memory."""
+        """See `Memory`."""
         for source, target in pairs:
             self._rows[target] = self._rows[source].forked()
             self._rows[target].marked = self._rows[source].marked
 
     def mark(self, row: int, length: int) -> None:
-        """See Memory."""
+        """See `Memory`."""
         self._rows[row].marked = self._rows[row].forked()
 
     def rewind(self, row: int, length: int, wanted: int) -> int:
-        """See Memory."""
+        """See `Memory`."""
         if not self._keeps or wanted >= length:
             return wanted
         marked = self._rows[row].marked
@@ -240,7 +244,7 @@ class NativeCaches:
 
 
 class _Row:
-    """The tokens one row has read, and the same as it was when its turn began."""
+    """The tokens that one row has read, and a copy of the row from the start of its turn."""
 
     def __init__(self, ids: list[int] | None = None, cache: Cache | None = None) -> None:
         self.ids = ids or []
@@ -248,5 +252,5 @@ class _Row:
         self.marked: _Row | None = None
 
     def forked(self) -> _Row:
-        """Return a row that goes on from here."""
+        """Return a row that continues from this one."""
         return _Row(list(self.ids), None if self.cache is None else fork(self.cache))

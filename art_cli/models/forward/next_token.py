@@ -1,9 +1,9 @@
-"""The next token of many rows, through a small model of the Llama family.
+"""Fast reading of a single token in each of many rows, for a small model of the Llama family.
 
-A token of a small model costs what its calls cost, more than what they compute: here are fewer than
-in `hidden_states`, for matrices that read the same are joined. They are copies, of the weights of
-the moment in which a cache reads its first single token. A change of weights makes the cache
-worthless, and its copies go with it.
+For a token of a small model, the overhead of calls exceeds the computation. This forward makes
+fewer calls than `hidden_states` by joining matrices that have the same input. The joined matrices
+are copies of the weights, made when a cache reads its first single token. When the weights change,
+the cache is discarded together with its copies.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from torch import Tensor, nn
 from art_cli.models.forward.attention import Layout, Look
 from art_cli.models.forward.decoder import signed, window_of
 
-MOST_WEIGHTS = 2_000_000  # numbers; in larger models the calls cost little beside the products
-# Their angles depend on a token's position alone, not on how long the text has become.
+MOST_WEIGHTS = 2_000_000  # elements; in larger models call overhead is negligible
+# RoPE types whose angles depend only on a token's position, not on the length of the text.
 STATIC_ANGLES = ("default", "linear", "llama3", "yarn")
 NUM_ANGLES = 512  # positions, at first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Map:
-    """x @ weight + bias."""
+    """Linear map x @ weight + bias."""
 
     weight: Tensor  # [I, O]
     bias: Tensor | None  # [O]
 
     @classmethod
     def of(cls, *linear: Any) -> _Map:
-        """Join what reads the same."""
+        """Join linear layers that have the same input."""
         biases = [m.bias for m in linear if m.bias is not None]
         weight = torch.cat([m.weight for m in linear]).detach()
         return cls(weight=weight.T, bias=torch.cat(biases).detach() if biases else None)
@@ -58,7 +58,7 @@ class _Norm:
 
     @classmethod
     def of(cls, norm: Any, *heads: Tensor) -> _Norm:
-        """Take a norm; with the weights of several heads, if they are given, instead of its own."""
+        """Copy a norm, with the weights of several heads instead of its own if given."""
         weight = (torch.stack(heads) if heads else norm.weight).detach()
         return cls(weight=weight, eps=weight.new_tensor(norm.variance_epsilon))
 
@@ -72,7 +72,7 @@ class _Norm:
 class _Layer:
     before_attention: _Norm
     queries_keys_values: _Map
-    of_heads: _Norm | None  # of queries and keys
+    of_heads: _Norm | None  # norm of queries and keys
     num_queries: int
     num_keys: int
     look: Look
@@ -84,7 +84,7 @@ class _Layer:
 
     @classmethod
     def of(cls, layer: Any) -> _Layer:
-        """Take the weights of a layer."""
+        """Copy the weights of a layer."""
         attention, mlp = layer.self_attn, layer.mlp
         width = attention.head_dim
         queries = attention.q_proj.weight.shape[0] // width
@@ -108,7 +108,7 @@ class _Layer:
         )
 
     def __call__(self, i: int, x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:
-        """Return x [R, D] behind this layer, the i-th."""
+        """Return the output [R, D] of this layer, number `i`, for x [R, D]."""
         heads = self.queries_keys_values(self.before_attention(x)).unflatten(
             1, (self.num_queries + 2 * self.num_keys, -1)
         )
@@ -125,7 +125,7 @@ class _Layer:
 
 
 class NextToken:
-    """A decoder, as one token of each row is read."""
+    """A decoder that reads one token of each row."""
 
     def __init__(self, decoder: Any) -> None:
         self._embedding = decoder.embed_tokens
@@ -135,7 +135,7 @@ class NextToken:
         self._angles = self._cos_and_sin(NUM_ANGLES)
 
     def __call__(self, ids: Tensor, positions: Tensor, end: int, layout: Layout) -> Tensor:
-        """Return the last hidden states [R, D] of ids [R] at positions [R] before `end`."""
+        """Return the last hidden states [R, D] of ids [R] at positions [R], all below `end`."""
         x = self._embedding(ids)
         if end > len(self._angles[0]):
             self._angles = self._cos_and_sin(2 * end)
@@ -145,14 +145,14 @@ class NextToken:
         return self._norm(x)
 
     def _cos_and_sin(self, num: int) -> tuple[Tensor, Tensor]:
-        """Return them [num, 1, head width]; the sines as `signed` has them."""
+        """Return cosines and sines [num, 1, head width], the sines as by `signed`."""
         positions = torch.arange(num, device=self._norm.weight.device)[None]
         cos, sin = (a[0, :, None] for a in self._rotary(self._norm.weight, positions))
         return cos, signed(sin)
 
 
 def next_token_of(decoder: Any) -> NextToken | None:
-    """Return what reads a decoder of the Llama family so; None where that is not worth it."""
+    """Return a `NextToken` of a decoder of the Llama family, or None if it would not be faster."""
     weights = list(decoder.layers.parameters())
     linear = [m for m in decoder.layers.modules() if isinstance(m, nn.Linear)]
     is_small = sum(w.numel() for w in weights) <= MOST_WEIGHTS
@@ -164,5 +164,5 @@ def next_token_of(decoder: Any) -> NextToken | None:
 
 
 def has_static_angles(decoder: Any) -> bool:
-    """Return whether a token's angles depend on its position alone."""
+    """Return whether a token's RoPE angles depend only on its position."""
     return getattr(decoder.rotary_emb, "rope_type", "default") in STATIC_ANGLES

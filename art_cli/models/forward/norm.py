@@ -1,4 +1,4 @@
-"""RMSNorm (1910.07467), with a backward of its own: it keeps what comes in, and no copy of it."""
+"""RMSNorm (1910.07467) with its own backward, which stores the input without a copy."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch.autograd.function import once_differentiable
 
 
 def rms_norm(norm: Any, x: Tensor) -> Tensor:
-    """Return x / sqrt(mean(x^2) + eps) * weight over the last dimension, as a model's norm does.
+    """Return x / sqrt(mean(x^2) + eps) * weight over the last dimension, like the model's norm.
 
-    It is computed in fp32, and returned in the type of x.
+    It is computed in fp32 and returned in the dtype of x.
     """
     y: Tensor = _RMSNorm.apply(x, norm.weight, norm.variance_epsilon)  # type: ignore[no-untyped-call]
     return y

@@ -1,8 +1,8 @@
-"""The check of a model as it is loaded, against transformers' own eager attention.
+"""Check of a model at load time against transformers' own eager attention.
 
-Two siblings in a tree, with windows shortened so that they end inside it; a padded batch, and steps
-of an engine over a fork. The first way whose log-probabilities are the same but for rounding is the
-one that is used; a model for which there is none is refused.
+The check reads two siblings in a tree, with windows shortened so that they end inside it. It also
+reads a padded batch, and engine steps over a fork. The fastest ways whose log-probabilities match
+within rounding are used. A model without any is refused.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from art_cli.models.forward.memory import Memory, Reader
 from art_cli.models.forward.token_tree import grow_tree, lay_out, packed
 from art_cli.models.forward.ways import Engine, Update, Ways, make_memory
 
-# |log-probability - transformers'|, the mean, that is rounding. bf16 keeps 8 bits of a logit, so
-# 1e-2 is usual (2510.26788); a wrong mask or cap is off by 0.1 and more.
+# Mean |log-probability - transformers'| that counts as rounding. bf16 keeps 8 bits of a logit, so
+# 1e-2 is usual (2510.26788). A wrong mask or cap is off by 0.1 or more.
 ROUNDING = {torch.float32: 2e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
-TRUNK, BRANCHES = 36, (14, 11)  # tokens; the trunk is long enough to be shared
-WINDOW, CHUNK = 8, 16  # tokens, where a layer's is longer
+TRUNK, BRANCHES = 36, (14, 11)  # tokens; the trunk is long enough for a node of its own
+WINDOW, CHUNK = 8, 16  # tokens, replacing longer ones
 SHORTENED = {
     "sliding_window": WINDOW,
     "attention_window_size": WINDOW,
     "attention_chunk_size": CHUNK,
-    "floor_scale": WINDOW,  # of Llama 4, whose scale grows with the place, not the position
+    "floor_scale": WINDOW,  # of Llama 4, whose scale grows with the index
 }
 COLUMNS = 8  # of the vocabulary, compared at each position
 
 
 class Probed(Reader, Protocol):
-    """A policy that is being tried: it reads in the ways that it is told."""
+    """A policy under test: it reads in the ways that are set."""
 
     ways: Ways
 
     @property
     def head(self) -> Head:
-        """See Policy."""
+        """See `Policy`."""
         ...
 
     def use_attention(self, name: str) -> None:
-        """Let the model's layers call this implementation."""
+        """Make the model's layers use this attention implementation."""
         ...
 
 
 def find_ways(model: Probed) -> Ways:
-    """Return the quickest right ways to read the model. Raises UsageError where there are none."""
+    """Return the fastest correct ways to read the model. Raises UsageError if there are none."""
     with torch.no_grad(), _short_windows(model.base):
         sample = _Sample(model)
         sample.check_head()
@@ -71,7 +71,7 @@ def find_ways(model: Probed) -> Ways:
         engines: tuple[Engine, ...] = ("batch", "row", "anew")
         for attention in (NAME, sample.own):
             model.use_attention(attention)
-            most = slice(0 if attention == NAME else 1, None)  # the quickest is ours alone
+            most = slice(0 if attention == NAME else 1, None)  # the fastest needs our attention
             update = first(
                 [Ways(attention=attention, update=u) for u in updates[most]], sample.update_gap
             )
@@ -89,7 +89,7 @@ def find_ways(model: Probed) -> Ways:
 def _passes(
     model: Probed, sample: _Sample, ways: Ways, right: Callable[[Ways], float], tried: list[str]
 ) -> bool:
-    """Return whether the model is read right in these ways; what is not is noted in `tried`."""
+    """Return whether these ways read the model correctly. If not, add the reason to `tried`."""
     model.ways = ways
     what = ways.update if right == sample.update_gap else ways.engine
     try:
@@ -105,7 +105,7 @@ def _passes(
 
 
 class _Sample:
-    """Two sequences that begin alike, and what transformers makes of them."""
+    """Two sequences with a common prefix, and transformers' log-probabilities for them."""
 
     def __init__(self, model: Probed) -> None:
         self._model, base = model, model.base
@@ -125,7 +125,7 @@ class _Sample:
         self._expected = [self._picked(x) for x in self._logits]
 
     def check_head(self) -> None:
-        """Raise UsageError where logits are not what `Head` makes of hidden states."""
+        """Raise UsageError if `Head` does not reproduce the model's logits."""
         positions = torch.arange(len(self._ids[0]), device=self._model.device)[None]
         ids = torch.tensor(self._ids[:1], device=positions.device)
         mine = self._model.head.logits(self._model.decode(ids, positions))[0]
@@ -137,7 +137,7 @@ class _Sample:
             )
 
     def update_gap(self, ways: Ways) -> float:
-        """Return by how much log-probabilities and a gradient differ as an update reads them."""
+        """Return the differences of log-probabilities and a gradient when read as in an update."""
         nodes, leaves = grow_tree(self._ids, ways.shares)
         layout = lay_out(nodes)
         ids, positions = (x.to(self._model.device) for x in packed(nodes))
@@ -149,12 +149,12 @@ class _Sample:
         mine = read()
         gaps = [(a - b).abs().mean() for a, b in zip(mine, self._expected, strict=True)]
         gap = float(torch.stack(gaps).max())
-        if ways.update == "nodes":  # states that are written in place would spoil it
+        if ways.update == "nodes":  # states written in place would change it
             gap = max(gap, self._gradient_gap(read))
         return gap
 
     def _gradient_gap(self, read: Callable[[], list[Tensor]]) -> float:
-        """Return the relative difference of one gradient to that of unshared sequences."""
+        """Return the relative difference of one gradient to that of sequences without sharing."""
         scales = [p for p in decoder_of(self._model.base).parameters() if p.ndim == 1]
         scales = [p for p in scales if p.requires_grad][:1]
         if not scales:
@@ -173,11 +173,11 @@ class _Sample:
         return float((mine - theirs).norm() / theirs.norm().clamp(min=1e-12)) / 5
 
     def engine_gap(self, ways: Ways) -> float:
-        """Return by how much log-probabilities differ as the engine reads them, over a fork."""
+        """Return the mean difference of log-probabilities if read as by the engine, over a fork."""
         gaps: list[Tensor] = []
 
         def read(memory: Memory, starts: list[int], ends: list[int], which: list[int]) -> None:
-            """Read a part of these sequences into the first rows, or into the only one."""
+            """Read parts of these sequences into the first rows, or into the only row."""
             rows = list(range(len(which))) if memory.num_rows > 1 else [0]
             tokens = [self._ids[i][s:e] for i, s, e in zip(which, starts, ends, strict=True)]
             logits = self._model.head.logits(memory.read(rows, tokens, starts, None))
@@ -192,14 +192,14 @@ class _Sample:
         memory.copy_prefix(prefix, [0, 1], shared)
         for row in (0, 1):
             memory.mark(row, shared)
-        read(memory, [shared, shared], [TRUNK, TRUNK + 3], [0, 1])  # padded, where that may be
+        read(memory, [shared, shared], [TRUNK, TRUNK + 3], [0, 1])  # padded, if allowed
         for step in range(num):
             at = [TRUNK + step, TRUNK + 3 + step]
             read(memory, at, [i + 1 for i in at], [0, 1])
         end = TRUNK + num
-        memory.copy([(0, 1)], end)  # as for a sibling that goes on differently
+        memory.copy([(0, 1)], end)  # like a sibling that continues differently
         read(memory, [end, end], [end + 1, end + 1], [0, 0])
-        back = [memory.rewind(row, end + 1, TRUNK) for row in (0, 1)]  # and turns into the second
+        back = [memory.rewind(row, end + 1, TRUNK) for row in (0, 1)]  # then differ
         read(memory, back, [len(self._ids[1])] * 2, [1, 1])
         return float(torch.stack(gaps).mean())
 
@@ -214,7 +214,7 @@ class _Sample:
 
 
 def _ordinary_tokens(base: Any) -> list[int]:
-    """Return ids that stand for text: not those that a wrapper would look for an image at."""
+    """Return ids of text tokens, without special ones such as image placeholders."""
     size = min(
         base.get_input_embeddings().weight.shape[0], base.config.get_text_config().vocab_size
     )
@@ -229,7 +229,7 @@ def _ordinary_tokens(base: Any) -> list[int]:
 
 @contextmanager
 def _short_windows(base: nn.Module) -> Iterator[None]:
-    """Shorten windows and chunks within, so that a few tokens go beyond them."""
+    """Shorten windows and chunks inside this context, so that a few tokens exceed them."""
     before: list[tuple[Any, str, Any]] = []
     seen: set[int] = set()
     owners = [owner for m in base.modules() for owner in (m, getattr(m, "config", None))]

@@ -1,7 +1,7 @@
-"""Matrix products on an AMD CPU with AVX-512, where torch's own use half of it.
+"""Faster matrix products on AMD CPUs with AVX-512.
 
-torch multiplies fp32 matrices by MKL, which takes AVX2 on a CPU that is not Intel's. oneDNN, which
-torch has too, takes AVX-512: up to twice as fast (`python scripts/bench/products.py`).
+torch multiplies fp32 matrices with MKL, which uses only AVX2 on CPUs that are not Intel's. oneDNN,
+which torch includes, uses AVX-512 and is up to twice as fast (`python scripts/bench/products.py`).
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-SMALLEST_WEIGHT = 2**18  # numbers; of smaller ones a product costs less than a kernel for its shape
-FEWEST_ROWS = 2  # one has to wait for the memory of the weights anyway
+SMALLEST_WEIGHT = 2**18  # elements; for smaller weights, creating a kernel for the shape costs more
+FEWEST_ROWS = 2  # a single row is bound by memory bandwidth anyway
 
 
 class OneDnnLinear(nn.Linear):
-    """nn.Linear, by oneDNN where that is quicker."""
+    """nn.Linear that uses oneDNN when that is faster."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x @ weight.T + bias, [..., O] of x [..., I]."""
+        """Return x @ weight.T + bias, [..., O] from x [..., I]."""
         return product(x, self.weight, self.bias)
 
 
 def use_quickest(model: nn.Module) -> None:
-    """Let the linear layers of a model compute their products in the way that is quickest here."""
+    """Make the linear layers of a model use the fastest matrix product on this machine."""
     if is_worth_it():
         for module in model.modules():
             if type(module) is nn.Linear and module.weight.numel() >= SMALLEST_WEIGHT:
@@ -34,7 +34,7 @@ def use_quickest(model: nn.Module) -> None:
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return x @ weight.T + bias, [..., O] of x [..., I], weight [O, I] and bias [O]."""
+    """Return x @ weight.T + bias, [..., O] from x [..., I], weight [O, I] and bias [O]."""
     if not _is_quicker(x, weight):
         return F.linear(x, weight, bias)
     if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
@@ -46,7 +46,7 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 @cache
 def is_worth_it() -> bool:
-    """Return whether this is a CPU on which torch's own products are slow."""
+    """Return whether torch's default matrix products are slow on this CPU."""
     cpu = torch.cpu.get_capabilities()
     is_amd = str(cpu.get("cpu_name", "")).startswith("AMD")
     return is_amd and bool(cpu.get("avx512_f")) and torch.backends.mkldnn.is_available()
@@ -63,7 +63,7 @@ def _is_quicker(x: Tensor, weight: Tensor) -> bool:
 
 
 class _Product(torch.autograd.Function):
-    """x @ weight.T, and its gradients, which are products too."""
+    """x @ weight.T with its gradients, computed by oneDNN."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:  # type: ignore[override]
@@ -82,5 +82,5 @@ class _Product(torch.autograd.Function):
 
 
 def _by_onednn(x: Tensor, weight: Tensor) -> Tensor:
-    """Return x @ weight.T; both may be transposed."""
+    """Return x @ weight.T. Both may be transposed views."""
     return torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")  # type: ignore[no-any-return]

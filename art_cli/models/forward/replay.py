@@ -1,9 +1,10 @@
-"""Steps of one token a row that are recorded once and replayed: CUDA graphs.
+"""Record decoding steps of one token a row once, and replay them: CUDA graphs.
 
-A step is a thousand kernels or more, of a few microseconds each. Python takes longer to call one
-than a GPU to run it: an H200 waited for nine tenths of a step of 0.6B parameters. A recording holds
-addresses, so it ends where the memory that it reads is moved; and shapes, so keys are read up to a
-multiple of STRIDE, with those that a row does not have masked.
+A step consists of a thousand or more kernels of a few microseconds each. Python takes longer to
+launch one than a GPU to run it: an H200 idled for nine tenths of a step of 0.6B parameters.
+
+A recording holds addresses, so it is dropped when the memory that it reads moves. It also holds
+shapes, so keys are read up to a multiple of STRIDE and masked past the end of a row.
 """
 
 from __future__ import annotations
@@ -17,32 +18,32 @@ from torch import Tensor
 
 STRIDE = 256  # positions
 
-# (ids [R, 1], positions [R, 1], end) -> hidden states [R, D]; all positions are before `end`.
+# (ids [R, 1], positions [R, 1], end) -> hidden states [R, D]; all positions are below `end`.
 Step = Callable[[Tensor, Tensor, int], Tensor]
-# Calls the function once; returns what does the same again, and where that leaves its result.
+# Calls the function once, recording it. Returns a function that replays it, and its output tensor.
 Record = Callable[[Callable[[], Tensor]], tuple[Callable[[], None], Tensor]]
 
 
 class ReplayedSteps:
-    """A step, by how far keys are read: called as it is at first, then recorded, then replayed."""
+    """Steps by the number of keys read: called normally first, recorded second, then replayed."""
 
     def __init__(self, record: Record | None = None) -> None:
-        """`record` is for tests on a machine without a GPU."""
+        """`record` replaces the CUDA recorder in tests without a GPU."""
         self._record = record or _record
         self._can_record = True
         self._given: tuple[Tensor, Tensor] | None = None
         self._known: dict[int, tuple[Callable[[], None], Tensor] | None] = {}
 
     def forget(self) -> None:
-        """Drop all recordings: what they read is elsewhere now."""
+        """Drop all recordings, because the memory that they read has moved."""
         self._given = None
         self._known = {}
 
     def take(self, step: Step, ids: Tensor, positions: Tensor, end: int) -> Tensor:
-        """Return hidden states [R, D], which the next call may overwrite."""
+        """Run a step. Return its hidden states [R, D], which the next call may overwrite."""
         if end not in self._known or not self._can_record:
             self._known[end] = None
-            return step(ids, positions, end)  # it makes what may not be made in a recording
+            return step(ids, positions, end)  # allocates what a recording must not
         if self._given is None:
             self._given = ids.clone(), positions.clone()
         given = self._given
@@ -52,7 +53,7 @@ class ReplayedSteps:
         if known is None:
             try:
                 known = self._record(lambda: step(*given, end))
-            except RuntimeError:  # CUDA's, for what it cannot record: that is called as ever
+            except RuntimeError:  # CUDA cannot record it: call it normally
                 self._can_record = False
                 return step(ids, positions, end)
             self._known[end] = known
@@ -67,14 +68,15 @@ def _stream() -> Any:
 
 
 def _record(step: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-    """Record what a GPU is told to do.
+    """Record the GPU work of a step. Return the replay function and the output.
 
-    torch.cuda.graph() would also collect garbage and give back memory each time, for a second.
+    torch.cuda.graph() would also collect garbage and free cached memory each time, which takes a
+    second.
     """
     graph = torch.cuda.CUDAGraph()
     _stream().wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(_stream()):
-        # An update may be under way in another thread.
+        # An update may run in another thread.
         graph.capture_begin(capture_error_mode="thread_local")
         try:
             hidden = step()

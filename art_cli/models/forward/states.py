@@ -1,8 +1,8 @@
-"""Recurrent layers beside attention: one state a row, in the same batches as the KV cache.
+"""Cache for models with recurrent layers: one state a row, in the same batches as the KV cache.
 
-A state has no positions: nothing in it can be padded over, and it cannot be cut short. So rows are
-read together where they have as many new tokens, and a copy of each state is kept from when its
-turn began, to go back to where a conversation forks.
+A state has no positions, so it cannot be padded or truncated. Rows are therefore read together only
+if they have equally many new tokens. A copy of each state is taken at the start of a turn, to
+rewind to when a conversation forks.
 """
 
 from __future__ import annotations
@@ -18,29 +18,31 @@ from art_cli.models.forward.kv_cache import KVCache
 from art_cli.models.forward.memory import Reader, last_of, padded
 from art_cli.models.forward.native_cache import mixed, new_cache
 
-State = dict[tuple[int, str, int], Tensor]  # layer, kind, which of the layer's: [R, ...]
+State = dict[tuple[int, str, int], Tensor]  # (layer, kind, index within the layer): [R, ...]
 
 
 def has_states(config: Any) -> bool:
-    """Return whether a family keeps recurrent states in transformers' cache."""
+    """Return whether a family stores recurrent states in transformers' cache."""
     layers = new_cache(config, whole=True).layers
     return any(isinstance(layer, LinearAttentionCacheLayerMixin) for layer in layers)
 
 
 class StateCache(KVCache):
-    """Keys and values of attention layers, and the states of recurrent ones. Implements Memory."""
+    """Keys and values of attention layers and states of recurrent ones. Implements `Memory`."""
 
     may_pad = False
 
     def __init__(self, reader: Reader, rows: int, length: int) -> None:
         super().__init__(reader, rows, length)
         self._states: State = {}
-        self._marks: dict[int, tuple[int, State]] = {}  # by row: tokens, and the state behind them
+        self._marks: dict[
+            int, tuple[int, State]
+        ] = {}  # by row: number of tokens, the state after them
 
     def read(
         self, rows: list[int], tokens: list[list[int]], starts: list[int], shared: KVCache | None
     ) -> Tensor:
-        """See Memory."""
+        """See `Memory`."""
         out: dict[int, Tensor] = {}
         alike: dict[tuple[int, bool], list[int]] = {}
         for i, (new, start) in enumerate(zip(tokens, starts, strict=True)):
@@ -65,7 +67,7 @@ class StateCache(KVCache):
         return last_of(hidden, tokens)
 
     def _given(self, rows: Tensor, is_new: bool) -> Cache:
-        """Return what the forward of these rows goes on from."""
+        """Return a cache with the states of these rows, for the next forward."""
         past = new_cache(self._reader.base.config, whole=True)
         for i, layer in enumerate(past.layers):
             if isinstance(layer, CacheLayerMixin):
@@ -80,7 +82,7 @@ class StateCache(KVCache):
         return past
 
     def _take(self, rows: Tensor, past: Cache) -> None:
-        """Keep the states that a forward has left."""
+        """Store the states after a forward."""
         for i, layer in enumerate(past.layers):
             for kind in ("conv", "recurrent"):
                 for which, x in (getattr(layer, f"{kind}_states", None) or {}).items():
@@ -92,20 +94,20 @@ class StateCache(KVCache):
                     self._states[key][rows] = x
 
     def select(self, rows: list[int]) -> None:
-        """See Memory."""
+        """See `Memory`."""
         super().select(rows)
         index = torch.tensor(rows, device=self._reader.device)
         self._states = {key: x[index] for key, x in self._states.items()}
         self._marks = {i: self._marks[r] for i, r in enumerate(rows) if r in self._marks}
 
     def add_rows(self, num: int) -> None:
-        """See Memory."""
+        """See `Memory`."""
         super().add_rows(num)
         more = {k: torch.cat([x, x.new_zeros(num, *x.shape[1:])]) for k, x in self._states.items()}
         self._states = more
 
     def copy_prefix(self, source: KVCache, rows: list[int], length: int) -> None:
-        """See Memory."""
+        """See `Memory`."""
         assert isinstance(source, StateCache)
         super().copy_prefix(source, rows, length)
         for key, x in source._states.items():
@@ -114,7 +116,7 @@ class StateCache(KVCache):
             self._states[key][rows] = x[0]
 
     def copy(self, pairs: list[tuple[int, int]], length: int) -> None:
-        """See Memory."""
+        """See `Memory`."""
         super().copy(pairs, length)
         source, target = torch.tensor(pairs, device=self._reader.device).unbind(1)
         for x in self._states.values():
@@ -125,11 +127,11 @@ class StateCache(KVCache):
                 self._marks[other] = self._marks[one]
 
     def mark(self, row: int, length: int) -> None:
-        """See Memory."""
+        """See `Memory`."""
         self._marks[row] = length, {key: x[row].clone() for key, x in self._states.items()}
 
     def rewind(self, row: int, length: int, wanted: int) -> int:
-        """See Memory."""
+        """See `Memory`."""
         if wanted >= length:
             return length
         marked, states = self._marks.get(row, (0, {}))
@@ -141,12 +143,12 @@ class StateCache(KVCache):
 
 
 class Passing:
-    """An attention layer's share of a cache that keeps nothing: the KV cache is the layout's."""
+    """An attention layer's part of a cache that stores nothing: the layout holds the KV cache."""
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
-        """Return what was given."""
+        """Return the arguments unchanged."""
         return key_states, value_states
 
     def get_seq_length(self) -> int:
-        """Return 0: positions are given with each forward."""
+        """Return 0, because positions are passed with each forward."""
         return 0

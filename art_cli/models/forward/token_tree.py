@@ -1,7 +1,7 @@
-"""Sequences as a tree of token ids: what they share is a node that is run through the model once.
+"""Sequences as a tree of token ids, in which the model reads each shared part once.
 
-A token attends to its ancestors and itself. That is exact: a token's hidden state depends on its
-ancestors alone, and the gradients of all that descend from it add up in it.
+A token attends to its ancestors and itself. This is exact: a token's hidden state depends only on
+its ancestors, and a node accumulates the gradients of all its descendants.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from art_cli.models.forward.cascade import (
 )
 from art_cli.models.forward.tree_attention import Span, TreeMask, ends_of, works
 
-MIN_SAVING = 32  # tokens that sharing must save; a split costs an attention call in every layer
+MIN_SAVING = 32  # tokens saved, at least; a split costs one more attention call per layer
 
 
 @dataclass(slots=True, kw_only=True)
 class TokenNode:
-    """Consecutive tokens that the same sequences share."""
+    """Consecutive tokens that are shared by the same sequences."""
 
     ids: list[int]
     parent: TokenNode | None
     level: int
-    start: int  # tokens before it on its path
-    first: int = 0  # where its tokens are packed
+    start: int  # number of tokens before it on its path
+    first: int = 0  # packed index of its first token
 
     @property
     def own(self) -> Indices:
-        """The packed indices of its own tokens."""
+        """The packed indices of the node's own tokens."""
         return np.arange(self.first, self.first + len(self.ids))
 
     def path(self, shorter: float = inf) -> Indices:
-        """Return the packed indices of its ancestors' tokens and its own, in order.
+        """Return the packed indices of the ancestors' tokens and the node's own, in order.
 
-        Of ancestors, only those with a length below `shorter`.
+        Only ancestors with a length below `shorter` are included.
         """
         nodes: list[TokenNode] = [self]
         while ancestor := nodes[-1].parent:
@@ -62,16 +62,16 @@ class _Block:
 
     queries: PaddedRows
     keys: PaddedRows
-    positions: Tensor  # [n, Q] of the queries in the rows of keys
-    masks: dict[tuple[int | None, int | None], Tensor]  # [n, 1, Q, K], by the reach of a layer
+    positions: Tensor  # [n, Q] positions of the queries in their row of keys
+    masks: dict[tuple[int | None, int | None], Tensor]  # [n, 1, Q, K], by `Look.reach`
 
     @property
     def is_causal(self) -> bool:
-        """True if no node has a parent among the keys, and all its tokens ask."""
+        """True if no node has a parent among the keys, and all its tokens are queries."""
         return self.queries is self.keys
 
     def mask(self, look: Look) -> Tensor:
-        """Return who sees whom in a layer that looks so."""
+        """Return the mask of a layer with this `look`, True where a query sees a key."""
         if look.reach not in self.masks:
             keys = torch.arange(self.keys.index.shape[1], device=self.positions.device)
             self.masks[look.reach] = look.sees(self.positions[:, None, :, None], keys)
@@ -79,25 +79,25 @@ class _Block:
 
 
 class TreeLayout:
-    """The attention of packed tokens [N]: each to its path in the tree."""
+    """The attention of packed tokens [N]: each attends to its path in the tree."""
 
     def __init__(
         self, parts: list[list[TokenNode]], spans: list[Span], wanted: Indices | None = None
     ) -> None:
-        """`parts` are nodes that attend in one call; `spans` are all, in the order of a walk.
+        """Each of `parts` holds nodes that attend in one call. `spans` are all nodes in pre-order.
 
-        With `wanted`, the queries are of these packed tokens alone; they ascend.
+        With `wanted`, only these packed tokens are queries, in ascending order.
         """
         self.spans = spans
         self._parts = parts
         self._wanted = wanted
-        self._narrow: tuple[Tensor, TreeLayout] | None = None  # the last that `of` made
-        self._trees: dict[int | None, TreeMask] = {}  # for a GPU, by the window of a layer
-        self._blocks: list[_Block] = []  # made where they are needed: their masks may be large
+        self._narrow: tuple[Tensor, TreeLayout] | None = None  # last result of `of`
+        self._trees: dict[int | None, TreeMask] = {}  # for a GPU, by window
+        self._blocks: list[_Block] = []  # created on first use, since masks may be large
         self._cascade: tuple[list[Near], list[Far]] | None = None
 
     def of(self, wanted: Tensor) -> TreeLayout:
-        """Return the layout of the queries of these packed tokens [S], which ascend."""
+        """Return the layout whose queries are these packed tokens [S], in ascending order."""
         if self._narrow is None or self._narrow[0] is not wanted:
             self._narrow = wanted, TreeLayout(self._parts, self.spans, wanted.cpu().numpy())
         return self._narrow[1]
@@ -130,7 +130,7 @@ class TreeLayout:
         return [block for block in blocks if block]
 
     def _near(self, look: Look, dtype: torch.dtype) -> list[Near]:
-        """Return what is left for blocks where large ancestors are looked at apart."""
+        """Return the blocks that remain when large ancestors are handled separately by `_far`."""
         near = []
         for block in self._blocks_of(torch.device("cpu"), APART):
             mask = None
@@ -141,7 +141,7 @@ class TreeLayout:
         return near
 
     def _far(self) -> list[Far]:
-        """Return who looks at each large node from below."""
+        """Return the descendants of each large node, as queries that attend to it."""
         far = []
         for span, end in zip(self.spans, ends_of(self.spans), strict=True):
             last = self.spans[end - 1]
@@ -157,7 +157,7 @@ class TreeLayout:
 def grow_tree(
     sequences: list[list[int]], share: bool = True
 ) -> tuple[list[TokenNode], list[TokenNode]]:
-    """Return all nodes, in the order of a walk through the tree, and the last of each sequence.
+    """Return all nodes in pre-order, and the last node of each sequence.
 
     Without `share`, each sequence is one node.
     """
@@ -171,7 +171,7 @@ def grow_tree(
     leaves: list[TokenNode | None] = [None] * len(sequences)
 
     def grow(lo: int, hi: int, parent: TokenNode | None) -> None:
-        """Place ordered[lo:hi], whose tokens up to the parent's end are placed."""
+        """Add nodes for ordered[lo:hi], whose tokens up to the parent's end have nodes already."""
         start = parent.start + len(parent.ids) if parent else 0
         level = parent.level + 1 if parent else 0
         common = min(shared[lo + 1 : hi]) if hi - lo > 1 else len(ordered[lo])
@@ -209,7 +209,7 @@ def _common(a: list[int], b: list[int]) -> int:
 
 
 def packed(nodes: list[TokenNode]) -> tuple[Tensor, Tensor]:
-    """Return ids and positions [1, N] of nodes that have their places."""
+    """Return ids and positions [1, N] of nodes whose `first` is set."""
     in_order = sorted(nodes, key=lambda n: n.first)
     ids = torch.tensor([[i for n in in_order for i in n.ids]])
     positions = [np.arange(n.start, n.start + len(n.ids)) for n in in_order]
@@ -217,7 +217,7 @@ def packed(nodes: list[TokenNode]) -> tuple[Tensor, Tensor]:
 
 
 def lay_out(nodes: list[TokenNode]) -> TreeLayout:
-    """Give the nodes their places among the packed tokens, in the order of the walk."""
+    """Set the packed index of each node, in pre-order, and return the layout."""
     placed = 0
     for node in nodes:
         node.first, placed = placed, placed + len(node.ids)
@@ -229,7 +229,7 @@ def lay_out(nodes: list[TokenNode]) -> TreeLayout:
 
 
 def _similar(nodes: list[TokenNode]) -> list[list[TokenNode]]:
-    """Split nodes, shortest first, where padding them to one length would waste too much."""
+    """Split nodes, shortest first, so that padding each part to one length wastes little."""
     parts: list[list[TokenNode]] = []
     real = 0
     for node in nodes:
@@ -245,9 +245,9 @@ def _similar(nodes: list[TokenNode]) -> list[list[TokenNode]]:
 def _block(
     nodes: list[TokenNode], wanted: Indices | None, device: torch.device, shorter: float
 ) -> _Block | None:
-    """Return the block of these nodes; of their wanted tokens alone. None where there is none.
+    """Return the block of these nodes, or None if they have no wanted tokens.
 
-    The keys are of a node's path, without ancestors that are not `shorter`.
+    The keys are the tokens on a node's path, without ancestors of `shorter` tokens or more.
     """
     if wanted is None:
         asked = rows = [n.own for n in nodes]
@@ -261,8 +261,8 @@ def _block(
     paths = [n.path(shorter) for n in nodes]
     queries = PaddedRows(rows, device)
     is_whole = all(map(np.array_equal, rows, paths))
-    # The place of a token in its row of keys. Padding sees what the last token sees: a row that
-    # sees nothing would have no softmax.
+    # The position of each query in its row of keys. Padding queries see what the last token sees,
+    # because the softmax of a row without any key is undefined.
     place = pad(
         [
             at + (len(path) - len(n.ids) - n.first)
@@ -278,7 +278,7 @@ def _block(
 
 
 def _spans(nodes: list[TokenNode]) -> list[Span]:
-    """Return the tree as a list, every node before its children."""
+    """Return the tree as a list in pre-order: every node before its children."""
     place = {id(n): i for i, n in enumerate(nodes)}
     return [
         Span(

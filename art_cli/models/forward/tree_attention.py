@@ -1,8 +1,8 @@
-"""Attention over a tree of shared prefixes on a GPU: one fused kernel (FlexAttention, 2412.05496).
+"""Attention over a tree of shared prefixes on a GPU in one kernel (FlexAttention, 2412.05496).
 
-A token looks at its ancestors and itself. Numbered in the order of a walk through the tree, the
-descendants of a node are consecutive: whether one node descends from another is two comparisons.
-No key is copied and no mask is stored; blocks where nobody looks are skipped.
+A token attends to its ancestors and itself. In pre-order, the descendants of a node are
+consecutive, so two comparisons decide whether one node descends from another. Keys are not copied,
+no mask is stored, and fully masked blocks are skipped.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-BLOCK = 128  # tokens; the kernel skips or runs blocks of so many queries and keys
+BLOCK = 128  # tokens; edge of the query-key blocks that the kernel skips or computes
 AGREEMENT = {torch.float32: 2e-2, torch.bfloat16: 5e-2, torch.float16: 2e-2}  # TF32 is allowed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """One node: consecutive packed tokens. A list of them is in the order of the walk."""
+    """A node as a range of consecutive packed tokens. Lists of spans are in pre-order."""
 
     first: int  # packed index
     num: int  # tokens
-    parent: int | None  # its place in the list
+    parent: int | None  # index in the list
     start: int  # position of its first token on the path
 
 
 def ends_of(spans: list[Span]) -> list[int]:
-    """Return the place behind the last descendant of each."""
+    """Return for each span the index after its last descendant."""
     ends = list(range(1, len(spans) + 1))
     for i in reversed(range(len(spans))):
         parent = spans[i].parent
@@ -43,9 +43,7 @@ def ends_of(spans: list[Span]) -> list[int]:
 
 
 class TreeMask:
-    """The mask among packed tokens [N]: each looks at its ancestors, the last `window` tokens of
-    them.
-    """
+    """The mask among packed tokens [N]: each sees its ancestors, up to `window` tokens back."""
 
     def __init__(self, spans: list[Span], window: int | None = None) -> None:
         self._spans = spans
@@ -53,7 +51,7 @@ class TreeMask:
         self._block_mask: BlockMask | None = None
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-        """Return [1, N, H, D] of q [1, H, N, D], k and v [1, K, N, D]."""
+        """Return [1, N, H, D] from q [1, H, N, D], k and v [1, K, N, D]."""
         if self._block_mask is None:
             self._block_mask = self.block_mask(q.device)
         grouped = q.shape[1] != k.shape[1]
@@ -61,9 +59,9 @@ class TreeMask:
         return o.transpose(1, 2)
 
     def block_mask(self, device: torch.device) -> BlockMask:
-        """Return the mask as the kernel reads it."""
+        """Return the mask in the kernel's format."""
         seen = self.seen_in_blocks()
-        # With a window it is the kernel that asks of each pair.
+        # With a window, the kernel must evaluate the mask in every block that is not empty.
         full = (seen == BLOCK * BLOCK) & (self._window is None)
         partial = (seen > 0) & ~full
         total = self.num_tokens
@@ -77,12 +75,12 @@ class TreeMask:
 
     @property
     def num_tokens(self) -> int:
-        """Packed tokens, N."""
+        """The number of packed tokens, N."""
         return sum(s.num for s in self._spans)
 
     def sees(self, device: torch.device) -> Callable[..., Tensor]:
-        """True if the token at a packed index looks at another: FlexAttention's `mask_mod`."""
-        size = -(-self.num_tokens // BLOCK) * BLOCK  # the kernel asks beyond the last token too
+        """Return FlexAttention's `mask_mod`, which is True if a query sees a key."""
+        size = -(-self.num_tokens // BLOCK) * BLOCK  # the kernel also reads past the last token
         walk = torch.full((3, size), -1, dtype=torch.int32)
         ends = ends_of(self._spans)
         for i, span in enumerate(self._spans):
@@ -100,9 +98,9 @@ class TreeMask:
         return mask_mod
 
     def seen_in_blocks(self) -> Tensor:
-        """Return how many pairs of each block of queries and keys see each other.
+        """Return the number of visible (query, key) pairs in each block, ignoring the window.
 
-        [N / BLOCK, N / BLOCK], at least; exact where it is none or all. A window is not counted.
+        The shape is [N / BLOCK, N / BLOCK], rounded up. Only "none" and "all" are exact.
         """
         num_blocks = -(-self.num_tokens // BLOCK)
         edges = torch.arange(num_blocks) * BLOCK
@@ -116,7 +114,7 @@ class TreeMask:
         seen = torch.zeros(num_blocks, num_blocks, dtype=torch.long)
         for span, mine in zip(self._spans, overlaps, strict=True):
             seen += torch.outer(mine, mine) * below
-            seen.diagonal().add_((mine > 0).long())  # a triangle: some, and never all
+            seen.diagonal().add_((mine > 0).long())  # a triangle: some pairs, never all
             ancestor = span.parent
             while ancestor is not None:
                 seen += torch.outer(mine, overlaps[ancestor])
@@ -125,7 +123,7 @@ class TreeMask:
 
 
 def _indices(blocks: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return FlexAttention's sparse form: how many blocks a row has, and which, those first."""
+    """Return FlexAttention's sparse form: the number of blocks per row, and their indices first."""
     num = blocks.sum(-1, dtype=torch.int32)
     order = blocks.int().argsort(dim=-1, descending=True, stable=True).int()
     return num[None, None].to(device), order[None, None].to(device)
@@ -138,7 +136,7 @@ def _compiled() -> Callable[..., Any]:
 
 @lru_cache(maxsize=16)
 def works(heads: int, kv_heads: int, width: int, dtype: torch.dtype, device: torch.device) -> bool:
-    """Return whether the kernel can be built here and is right: tried once on a small tree."""
+    """Return whether the kernel compiles here and is correct, tested once on a small tree."""
     spans = [
         Span(first=0, num=150, parent=None, start=0),
         Span(first=150, num=90, parent=0, start=150),
@@ -146,7 +144,7 @@ def works(heads: int, kv_heads: int, width: int, dtype: torch.dtype, device: tor
     ]
     try:
         worst = _error(TreeMask(spans), heads, kv_heads, width, dtype, device)
-    except Exception as e:  # the compiler's, Triton's, the driver's: any of them means no
+    except Exception as e:  # compiler, Triton or driver errors all mean that it does not work
         warnings.warn(f"no fused attention over shared prefixes: {e}", stacklevel=2)
         return False
     if worst > AGREEMENT[dtype]:
@@ -163,7 +161,7 @@ def _error(
     dtype: torch.dtype,
     device: torch.device,
 ) -> float:
-    """The largest relative difference to plain attention, of the result and all gradients."""
+    """Return the largest relative difference to plain attention in the output and all gradients."""
     num = tree.num_tokens
     generator = torch.Generator(device).manual_seed(0)
     with torch.enable_grad():

@@ -1,8 +1,8 @@
-"""The ways in which a model can be read, quickest first; which of them is right is found by trial.
+"""The ways to read a model, fastest first; `probe.py` finds out which are correct.
 
-Most families follow transformers' attention interface, and are read by our attention: all tokens of
-an update at once, and all rows of the engine in one batch. Recurrent layers would mix siblings: an
-update then reads node by node. What bypasses the interface is read by the model's own code alone.
+Most families follow transformers' attention interface and use our attention. An update then reads
+all tokens at once, and the engine all rows in one batch. Recurrent layers would mix siblings, so an
+update reads them node by node. A model that bypasses the interface is read by its own code only.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from art_cli.models.forward.native_cache import NativeCaches
 from art_cli.models.forward.states import StateCache, has_states
 
 # tree: all packed tokens in one forward. nodes: one forward a node, from its parent's cache. rows:
-# one forward a sequence; nothing is shared.
+# one forward a sequence, nothing is shared.
 Update = Literal["tree", "nodes", "rows"]
-# batch: all rows in one forward. row: each from its own cache. anew: each from its first token.
+# batch: all rows in one forward. row: each row from its own cache. anew: each row from its first
+# token, for every token.
 Engine = Literal["batch", "row", "anew"]
 
 
@@ -27,21 +28,21 @@ Engine = Literal["batch", "row", "anew"]
 class Ways:
     """The ways in which the update and the embedded engine read a model."""
 
-    attention: str = NAME  # or an implementation of transformers'
+    attention: str = NAME  # or the name of a transformers implementation
     update: Update = "tree"
     engine: Engine = "batch"
-    quick: bool = False  # by our own forward of the Llama family
-    why: str = ""  # not a quicker one: what was tried, and how it differs
+    quick: bool = False  # use our own forward of the Llama family
+    why: str = ""  # failed faster ways, with their differences
 
     @property
     def shares(self) -> bool:
-        """True if an update reads what siblings share once."""
+        """True if an update reads shared prefixes once."""
         return self.update != "rows"
 
     def in_words(self, embedded: bool = True) -> str:
-        """Return what it means for whoever waits for it; nothing where it is the quickest.
+        """Return a description of the slower ways for the user, or "" if all are the fastest.
 
-        `embedded`: the engine of this program samples, too.
+        `embedded` includes the embedded engine, if it is in use.
         """
         update = {
             "tree": "",
@@ -58,7 +59,7 @@ class Ways:
 
 
 def make_memory(reader: Reader, ways: Ways, rows: int, length: int) -> Memory:
-    """Return what an engine keeps of so many rows of so many tokens, read in these ways."""
+    """Return an engine's cache for this many rows of `length` tokens, read in these ways."""
     if ways.engine != "batch":
         ours, keeps = ways.attention == NAME, ways.engine == "row"
         return NativeCaches(reader, rows, whole=ours, keeps=keeps)

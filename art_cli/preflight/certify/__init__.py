@@ -1,1 +1,1 @@
-"""`art certify`: does `art` compute a base's architecture as transformers does? On any machine."""
+"""`art certify`: check on any machine that `art` computes a base's architecture correctly."""

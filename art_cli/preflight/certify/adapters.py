@@ -1,4 +1,4 @@
-"""Checks of adapters: every part that has one is trained, and others load what is saved."""
+"""Checks of adapters: all parts are trained, and other libraries can load saved adapters."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ SHOWN = 8  # names
 
 
 def check_adapter(specimen: Specimen) -> Iterator[Trial]:
-    """Put the adapter of the default config on the policy, and follow it to where it is loaded."""
+    """Add the default config's adapter to the policy. Check its training, saving and merging."""
     policy = specimen.policy
     policy.add_adapter(AdapterConfig(), SEED)
     generator = torch.Generator().manual_seed(SEED)
-    for p in policy.trainable:  # B is zero in a fresh one, and lets nothing through
+    for p in policy.trainable:  # B is zero in a new adapter, which blocks gradients of A
         p.data += 0.05 * torch.randn(p.shape, generator=generator)
     yield _targets(specimen)
     expected = values(specimen)
@@ -48,7 +48,7 @@ def check_adapter(specimen: Specimen) -> Iterator[Trial]:
 
 
 def _targets(specimen: Specimen) -> Trial:
-    """Return which modules have an adapter, and whether each of them gets a gradient."""
+    """Report the modules with an adapter, and check that each gets a gradient."""
     policy = specimen.policy
     batch = pack(specimen.sequences, specimen.policy.ways.shares)
     loss, _ = Forward(policy, 1.0)(batch, objective_of(specimen, batch))
@@ -64,14 +64,14 @@ def _targets(specimen: Specimen) -> Trial:
 
 
 def _module(parameter: str) -> str:
-    """Return the name of the module of an adapter's weight, without the number of its layer."""
+    """Return the module name of an adapter's weight, without its layer number."""
     name = parameter.partition(".lora_")[0].removeprefix("base_model.model.")
     name = name.replace(".base_layer", "")
     return re.sub(r"^.*\.\d+\.", "", name)
 
 
 def _reloaded(specimen: Specimen, folder: Path, expected: list[Tensor]) -> Trial:
-    """Return whether what was saved comes back, as a run that is resumed reads it."""
+    """Check that the saved adapter loads unchanged, as in a resumed run."""
     for p in specimen.policy.trainable:
         p.data.zero_()
     specimen.policy.load(folder)

@@ -21,7 +21,7 @@ TURNS = 4
 def check_conversation(
     base: str, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase
 ) -> Iterator[Trial]:
-    """Play a conversation of several turns with a call in each, without a model."""
+    """Simulate a conversation of several turns with a tool call in each, without a model."""
     wrong = [
         f
         for f in of_tokenizer(ModelConfig(base=base), config, tokenizer, [ANY_TOOL])
@@ -37,11 +37,11 @@ def check_conversation(
     yield _stops(renderer, tokenizer)
     shown = "in the system message" if renderer.tools_by_hand else "by the template"
     called = renderer.capabilities.output_format.format.name
-    results = "in its role for them" if renderer.has_tool_role else "as the user's words"
+    results = "in its role for them" if renderer.has_tool_role else "as user messages"
     yield Trial(
         name="tools",
         status="passed",
-        what=f"described {shown}, called as {called}; what they give is shown {results}",
+        what=f"described {shown}, called as {called}; results are shown {results}",
     )
     talk = Conversation(renderer)
     sampled, read = _play(talk)
@@ -58,7 +58,7 @@ def _stops(renderer: Renderer, tokenizer: PreTrainedTokenizerBase) -> Trial:
 
 
 def _play(talk: Conversation) -> tuple[int, list[str]]:
-    """Return how many tokens were sampled, and the turns as they were read back."""
+    """Return the number of sampled tokens, and the turns as they were parsed back."""
     order: Message = {"role": "user", "content": "Where is order 17?"}
     talk.add_messages([{"role": "system", "content": "You are a desk."}, order])
     num, read = 0, []
@@ -76,7 +76,7 @@ def _play(talk: Conversation) -> tuple[int, list[str]]:
 
 
 def _call(read: list[str]) -> Trial:
-    """Return whether the call that was sampled is the one which the env is given."""
+    """Check that the sampled call is parsed back unchanged."""
     for text in read:
         found = parse_tool_calls(text)
         if found != [CALL]:
@@ -86,7 +86,7 @@ def _call(read: list[str]) -> Trial:
 
 
 def _masks(talk: Conversation, sampled: int) -> Trial:
-    """Return whether all that was sampled is trained on, once, and nothing else."""
+    """Check that all sampled tokens are trained on exactly once, and no others."""
     trained = sum(sum(sequence.mask) for sequence in talk.sequences)
     if trained != sampled:
         what = f"{trained} tokens would be trained on, and {sampled} were sampled"

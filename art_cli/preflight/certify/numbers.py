@@ -17,14 +17,14 @@ from art_cli.training.algorithm.logprobs import Objective
 from art_cli.training.algorithm.packing import Microbatch, TrainSequence, pack
 from art_cli.training.trainers.forward import Forward
 
-# What rounding in float32 comes to; a layer that is computed otherwise is 0.05 off and more.
+# Rounding in float32. A layer that is computed wrongly is off by 0.05 or more.
 MOST, MOST_GRADIENT = 1e-3, 2e-3
 EPISODES, TURNS = 4, 2
 
 
 def compared(name: str, difference: float, what: str, most: float = MOST) -> Trial:
-    """Return the row of a comparison with transformers."""
-    passed = difference <= most  # and not where it is not a number
+    """Return the trial of a comparison with transformers."""
+    passed = difference <= most  # False for NaN
     limit = f"at most {difference:.1e} apart" if passed else f"{difference:.2g} apart"
     return Trial(
         name=name,
@@ -35,7 +35,7 @@ def compared(name: str, difference: float, what: str, most: float = MOST) -> Tri
 
 
 def check_numbers(specimen: Specimen) -> Iterator[Trial]:
-    """Compare values of single sequences, values and gradients of the tree."""
+    """Compare log-probabilities of single sequences and of the packed tree, and gradients."""
     reference = specimen.reference()
     theirs: list[Tensor] = []
     loss = torch.tensor(0.0)
@@ -74,12 +74,12 @@ def sampled(forward: Forward, batch: Microbatch) -> Tensor:
 
 
 def apart(mine: Tensor, theirs: Tensor) -> float:
-    """Return the largest difference; not a number where one is not."""
+    """Return the largest absolute difference, or NaN if any value is."""
     return float((mine - theirs).abs().max())
 
 
 def objective_of(specimen: Specimen, batch: Microbatch) -> Objective:
-    """Return a loss in which every sampled token has a weight of its own."""
+    """Return an objective in which every sampled token has a different weight."""
     weights = torch.zeros(len(batch.row))
     for i, sequence in enumerate(specimen.sequences):
         weights[batch.unit == i] = specimen.weights[i][torch.tensor(sequence.mask).bool()]
@@ -93,7 +93,7 @@ def objective_of(specimen: Specimen, batch: Microbatch) -> Objective:
 
 
 def _gradients_apart(specimen: Specimen, reference: torch.nn.Module) -> tuple[float, str]:
-    """Return the relative difference of the gradient, and the weight where it is largest."""
+    """Return the relative difference of the gradients, and the weight where it is largest."""
     theirs = dict(reference.named_parameters())
     total = squares = 0.0
     worst, most = "", -1.0
@@ -109,7 +109,7 @@ def _gradients_apart(specimen: Specimen, reference: torch.nn.Module) -> tuple[fl
 
 
 def check_engine(specimen: Specimen) -> Iterator[Trial]:
-    """Compare what the embedded engine says of its own samples, turn by turn over a fork."""
+    """Compare the embedded engine's log-probabilities of its samples, over turns and a fork."""
     turns = asyncio.run(_play(specimen))
     reference = specimen.reference()
     with torch.no_grad():
@@ -122,7 +122,7 @@ def check_engine(specimen: Specimen) -> Iterator[Trial]:
 
 
 async def _play(specimen: Specimen) -> list[tuple[list[int], int, list[float]]]:
-    """Return each turn: the sequence up to its end, where it begins, its log-probabilities."""
+    """Return for each turn the sequence up to its end, its start, and its log-probabilities."""
     engine = TransformersEngine(
         specimen.policy, EngineConfig(max_model_len=320), SamplingConfig(max_tokens=24), frozenset()
     )
@@ -140,7 +140,7 @@ async def _play(specimen: Specimen) -> list[tuple[list[int], int, list[float]]]:
             whole = ids + answer.token_ids
             turns.append((whole, len(ids), answer.logprobs))
             ids = whole + text(7)
-        fork = ids[: len(ids) // 2] + text(9)  # what was said before is rewritten
+        fork = ids[: len(ids) // 2] + text(9)  # earlier turns are rewritten
         answer = await session.generate(fork)
         turns.append((fork + answer.token_ids, len(fork), answer.logprobs))
         session.close()
@@ -164,6 +164,6 @@ def values(specimen: Specimen) -> list[Tensor]:
 
 
 def values_of(model: torch.nn.Module, sequences: list[TrainSequence]) -> list[Tensor]:
-    """Return the same by transformers' own forward."""
+    """Return the same log-probabilities by transformers' own forward."""
     with torch.no_grad():
         return [logprobs(model, s.ids)[torch.tensor(s.mask[1:]).bool()] for s in sequences]

@@ -1,4 +1,4 @@
-"""All trials of a base, in their order, from its config.json and tokenizer alone."""
+"""Run all trials of a base, from its config.json and tokenizer alone."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 
 @dataclass(kw_only=True)
 class Certificate:
-    """The report; `trials` grows while it is made."""
+    """The report of a certification. `trials` grows while it is made."""
 
     base: str
     trials: list[Trial] = field(default_factory=list)
-    vllm: str = ""  # the command, if the base could be loaded
+    vllm: str = ""  # the command to serve the base, if it could be loaded
 
     @property
     def failed(self) -> list[Trial]:
-        """Those in which something differs."""
+        """The trials with a difference or an error."""
         return [t for t in self.trials if t.status == "failed"]
 
     @property
     def is_whole(self) -> bool:
-        """True if all was looked at, and passed."""
+        """True if all trials ran and passed."""
         return all(t.status == "passed" for t in self.trials)
 
 
 def certify(base: str, report: Report) -> Certificate:
-    """Try a small model of the base's architecture; remember that it passed, if it did.
+    """Run all trials on a small model of the base's architecture. If all pass, record it.
 
-    Raises UsageError where there is no such model, PreflightError where the hub does not answer.
+    Raises UsageError if there is no such model, PreflightError if the hub does not answer.
     """
     if base == "tiny":
         raise UsageError("tiny is made by art itself; name a folder with a model, or a hub id")
@@ -60,7 +60,7 @@ def certify(base: str, report: Report) -> Certificate:
         raise PreflightError(f"{base} cannot be certified: {e}") from e
     found = Certificate(base=base)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of libraries, about what is measured here
+        warnings.simplefilter("ignore")  # library warnings about things that are measured here
         found.trials += _architecture(base, config)
         if not found.failed:
             found.trials += _computed(found, config, report)
@@ -71,7 +71,7 @@ def certify(base: str, report: Report) -> Certificate:
         try:
             remember(config, base)
         except OSError as e:
-            raise PreflightError(f"it passed, and that could not be written down: {e}") from e
+            raise PreflightError(f"it passed, but the record could not be written: {e}") from e
     return found
 
 
@@ -84,7 +84,7 @@ def _architecture(base: str, config: dict[str, Any]) -> Iterator[Trial]:
 
 
 def _computed(found: Certificate, config: dict[str, Any], report: Report) -> Iterator[Trial]:
-    """Load a small checkpoint as a run does, and hold all that is computed against transformers."""
+    """Load a small checkpoint as a run does, and compare all computations with transformers."""
     report("making a small model of the same architecture")
     try:
         with specimen_of(config) as specimen:
@@ -107,7 +107,7 @@ def _size(specimen: Specimen) -> Trial:
 
 
 def _ways(specimen: Specimen) -> Trial:
-    """Return in which way an update and the embedded engine read the base, and why not quicker."""
+    """Return the ways in which the base is read, and why faster ways failed."""
     ways = specimen.policy.ways
     quickest = "updates read shared prefixes once, and the engine all episodes at once"
     what = ways.in_words() or quickest
@@ -117,7 +117,7 @@ def _ways(specimen: Specimen) -> Trial:
 def _guarded(what: str, check: Check, specimen: Specimen) -> Iterator[Trial]:
     try:
         yield from check(specimen)
-    except Exception as e:  # code of any family runs in here, and anything may come of it
+    except Exception as e:  # a family's own code may raise anything
         first = str(e).strip().partition("\n")[0]
         yield Trial(name=what, status="failed", what=f"{type(e).__name__}: {first:.300}")
 
@@ -130,6 +130,6 @@ def _spoken(base: str, config: dict[str, Any]) -> Iterator[Trial]:
             yield Trial(name="tokenizer", status="skipped", what=missing)
         else:
             yield from check_conversation(base, whole, tokenizer)
-    except Exception as e:  # a template is a program, and a tokenizer may be code of anyone's
+    except Exception as e:  # templates and tokenizers may run arbitrary code
         first = str(e).strip().partition("\n")[0]
         yield Trial(name="chat template", status="failed", what=f"{first:.300}")

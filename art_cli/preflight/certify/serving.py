@@ -1,4 +1,4 @@
-"""The options with which vLLM would serve the base."""
+"""The vLLM command that would serve the base."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from art_cli.preflight.certify.specimen import Specimen
 
 
 def vllm_command(base: str, config: PreTrainedConfig, specimen: Specimen) -> str:
-    """Return the command of a config that says nothing of the engine but `use: vllm`."""
+    """Return the command for a config whose engine section only says `use: vllm`."""
     longest = longest_of(config)
     default = EngineConfig(use="vllm")
     length = min(default.max_model_len, longest or default.max_model_len)

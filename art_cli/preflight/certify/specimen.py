@@ -1,4 +1,4 @@
-"""The subject of a certification: a small checkpoint of the base's architecture, and texts."""
+"""A small checkpoint of the base's architecture with sample sequences, for certification."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ WORDS = ["You are a desk. Cancel order 17, late: it is done. tool call name argu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One row of the report."""
+    """One row of the certification report."""
 
     name: str
     status: Status
     what: str  # what was measured, or why it failed
-    difference: float | None = None  # the largest, where numbers were compared
+    difference: float | None = None  # largest difference, if numbers were compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Specimen:
-    """The small checkpoint in a folder, as `art` loads it, and what it is to read.
+    """The small checkpoint, loaded as by `art`, and the sequences that it reads.
 
-    Siblings share prompts and first turns, and are longer than a window or a chunk.
+    The sequences are siblings that share prompts and first turns, longer than a window or a chunk.
     """
 
     folder: Path
@@ -49,7 +49,7 @@ class Specimen:
     weights: list[Tensor]  # of each token's log-probability in the objective
 
     def reference(self, folder: Path | None = None) -> PreTrainedModel:
-        """Return the model as transformers itself computes it, from this checkpoint or another."""
+        """Return transformers' own model of this checkpoint or another one, in eager mode."""
         model_class = type(self.policy.base)
         loaded = model_class.from_pretrained(
             folder or self.folder, attn_implementation="eager", dtype=torch.float32
@@ -59,9 +59,9 @@ class Specimen:
 
 @contextmanager
 def specimen_of(config: dict[str, Any]) -> Iterator[Specimen]:
-    """Make the checkpoint, and remove it afterwards.
+    """Create the checkpoint, and remove it afterwards.
 
-    Raises UsageError where there is no such architecture, or `art` refuses to load it.
+    Raises UsageError if there is no such architecture, or `art` refuses to load it.
     """
     _, tokenizer = tiny.make(TinyConfig(), WORDS, SEED)
     with TemporaryDirectory() as name:
@@ -74,7 +74,7 @@ def specimen_of(config: dict[str, Any]) -> Iterator[Specimen]:
 
 
 def specimen_in(folder: Path) -> Specimen:
-    """Load the checkpoint in a folder. Raises UsageError where `art` refuses it."""
+    """Load the checkpoint in a folder. Raises UsageError if `art` refuses it."""
     base = ModelConfig(base=str(folder), adapter=None, device="cpu", dtype="float32")
     policy = load_policy(base, [], SEED)
     sequences, weights = _siblings(vocabulary_of(policy.tokenizer))
@@ -90,7 +90,7 @@ def _siblings(vocab: int) -> tuple[list[TrainSequence], list[Tensor]]:
     prompt = text(50)
     one, other = prompt + text(35), prompt + text(40)
     ids = [one + text(30), one + text(20), other + text(15), other + text(45), prompt + text(8)]
-    ids.append(text(33))  # of another group
+    ids.append(text(33))  # another group
     sequences = []
     for each in ids:
         mask = [0] * 20 + [int(words.random() < 0.7) for _ in each[20:]]
@@ -100,7 +100,7 @@ def _siblings(vocab: int) -> tuple[list[TrainSequence], list[Tensor]]:
 
 
 def logprobs(model: torch.nn.Module, ids: list[int]) -> Tensor:
-    """Return the log-probability of each token but the first, by transformers' own forward."""
+    """Return the log-probability of each token except the first, by transformers' own forward."""
     logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0].float()
     chosen = torch.tensor(ids[1:])[:, None]
     return torch.log_softmax(logits[:-1], -1).gather(1, chosen)[:, 0]

@@ -1,1 +1,1 @@
-"""`art envs check`: is an env a task to train on."""
+"""`art envs check`: checks whether an env is fit for training."""

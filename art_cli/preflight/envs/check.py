@@ -1,4 +1,4 @@
-"""Checks of an env, as a reviewer of a pull request would make them. All of them, in order."""
+"""All checks of an env, in order, like those of a reviewer of a pull request."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from art_cli.preflight.envs.watch import Stuck
 
 
 def check_settings(s: Subject) -> CheckResults:
-    """They were checked when they were read; here it is only said which models are left out."""
+    """Report the models that are left out. The settings were validated when they were read."""
     if s.models_off:
         names = ", ".join(f"{name}=null" for name in s.models_off)
-        yield warning(f"no model is asked here: checked with {names}")
+        yield warning(f"no model is called here: checked with {names}")
     yield ok(f"{type(s.settings).__qualname__} is valid")
 
 
@@ -75,15 +75,15 @@ def check(
     options: Options | None = None,
     report: Callable[[str], None] = lambda name: None,
 ) -> Iterator[CheckResult]:
-    """Return what each check found, as soon as it is known: at least one result for each.
+    """Yield the results of each check as soon as they are known, at least one per check.
 
-    `report` hears the name of each check before it begins.
+    `report` is called with the name of each check before it starts.
 
-    Nothing that the env does ends it: an exception is a result, and so is a call that does not
-    come back, after which nothing more is played.
+    No error of the env ends the checks: an exception becomes a result. So does a call that hangs,
+    after which no more episodes are played.
     """
     subject = Subject(use, env_class, settings, options or Options())
-    known: set[str] = set()  # what was raised: the next check would say the same again
+    known: set[str] = set()  # messages of errors that are already reported
     stuck = False
     for name, function in CHECKS.items():
         found: list[CheckResult] = []

@@ -1,7 +1,7 @@
-"""The check that episodes at the same time do not see each other.
+"""Check that concurrent episodes do not affect each other.
 
-What differs among others is played again before it is said: a busy machine makes episodes late,
-and an env may put that into its answers.
+A difference is reported only after a second try: a busy machine delays episodes, and an env may put
+the delay into its answers.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from art_cli.preflight.envs.subject import NUM_REPLAYED, Subject
 from art_cli.types import Scenario
 
 AT_ONCE = 32  # episodes
-FEW = 2  # that are played at the same time where many were late
-CAPACITY = re.compile(  # what servers say that have no room for another episode
+FEW = 2  # episodes played at once to confirm a lateness
+CAPACITY = re.compile(  # messages of servers without room for another episode
     r"capacity|too many|max(imum)?[ _-]?(concurren|session|connection|client)|concurrent|at once"
     r"|overload|busy|exhausted|rate.?limit|quota|no (free|available) |\b(429|503)\b",
     re.I,
 )
-FAULTS = AttributeError, LookupError, NameError, TypeError  # of the env's own code
-FEWER = "say how many may be open at once, in a config: env: {concurrency: 1}; check that config"
+FAULTS = AttributeError, LookupError, NameError, TypeError  # errors of the env's own code
+FEWER = "limit the open episodes in a config: env: {concurrency: 1}; then check that config"
 LATER = f"{FEWER}; or give the env's deadline more time"
 STATE = "keep all state in self"
 
 
 def check_concurrency(s: Subject) -> CheckResults:
-    """Episodes that go on at the same time do not see each other."""
+    """Check that concurrent episodes do not affect each other."""
     if not s.alone:
         yield skipped(NO_PLAYS)
         return
     before, state = snapshot(s.env_class), {}
-    for p in s.alone[:NUM_REPLAYED]:  # of different scenarios, which leave different things behind
+    for p in s.alone[:NUM_REPLAYED]:  # scenarios differ in the state that they change
         s.play(p.trajectory.scenario, p.repeater)
         state |= changed(s.env_class, before)
     together = _play_together(s)
@@ -62,7 +62,7 @@ def check_concurrency(s: Subject) -> CheckResults:
     if late := [i for i, p in enumerate(together) if p.is_late and not _is_refused(p)]:
         yield _lateness(s, together, late)
     leaks = _leaks(s, together)
-    if leaks:  # once more: what chance or a busy machine has made does not come again
+    if leaks:  # play again: effects of chance or a busy machine do not recur
         recurring = {f.where for f in _leaks(s, _play_together(s))}
         once = [f for f in leaks if f.where not in recurring]
         leaks = [f for f in leaks if f.where in recurring]
@@ -84,7 +84,7 @@ def _play_together(s: Subject) -> list[Played]:
 
 
 def _leaks(s: Subject, together: Sequence[Played]) -> list[CheckResult]:
-    """Return where episodes that were neither late nor refused differ from the same ones alone."""
+    """Return differences between episodes and the same ones alone, except late or refused ones."""
     num = len(s.alone)
     for i in range(0, len(together), num):
         outcomes: list[dict[str, Any]] = [
@@ -97,10 +97,10 @@ def _leaks(s: Subject, together: Sequence[Played]) -> list[CheckResult]:
 
 
 def _lateness(s: Subject, together: Sequence[Played], late: Sequence[int]) -> CheckResult:
-    """Return what to say of episodes that missed a deadline among others, and did not alone.
+    """Return the result for episodes that missed a deadline only when played with others.
 
-    A busy machine is slow with many, and not with one or two. An env in which episodes wait for
-    each other is late with two of them, and in time with one.
+    A busy machine is slow with many episodes, but not with one or two. An env whose episodes wait
+    for each other is late with two episodes and in time with one.
     """
     first = together[late[0]]
     what = f"{len(late)} of {len(together)} episodes at once missed a deadline: {first.error}"
@@ -116,7 +116,7 @@ def _lateness(s: Subject, together: Sequence[Played], late: Sequence[int]) -> Ch
 
 
 def _is_refused(p: Played) -> bool:
-    """Return whether a server had no room for an episode, which is no state among others."""
+    """Return whether a server had no room for the episode, which is not shared state."""
     if p.during != "start" or isinstance(p.error, (*FAULTS, type(None))):
         return False
     return CAPACITY.search(f"{type(p.error).__name__}: {p.error}") is not None

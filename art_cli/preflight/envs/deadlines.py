@@ -1,6 +1,6 @@
-"""The check that calls return in time, and hold up no other episode.
+"""Check that calls return in time and do not block other episodes.
 
-Whatever is found is played again, alone: what a busy machine has made does not come again.
+Each finding is played again, alone: effects of a busy machine do not recur.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from art_cli.preflight.envs.subject import Subject
 from art_cli.preflight.envs.watch import Stall
 from art_cli.system.deadline import DeadlineError
 
-TOO_LONG = 0.5  # share of a deadline that is near it
-REPEATS = 2  # plays in which a fault must come again
+TOO_LONG = 0.5  # share of a deadline that counts as near it
+REPEATS = 2  # plays in which a fault must recur
 
 
 def check_deadlines(s: Subject) -> CheckResults:
-    """Return every call returns in time, and none holds up the others."""
+    """Check that every call returns in time and does not block other episodes."""
     env_class = s.env_class
     plays = [p for found in s.plays.values() for p in found]
     yield from _late(s)
@@ -70,7 +70,7 @@ def _late(s: Subject) -> CheckResults:
 
 
 def _stalls(s: Subject) -> Iterator[Stall]:
-    """Yield each function that holds up the event loop whenever its episode is played."""
+    """Yield each function that blocks the event loop in every replay of its episode."""
     seen: set[str] = set()
     for p in list(s.stalled):
         if not (new := p.stalls.keys() - seen):

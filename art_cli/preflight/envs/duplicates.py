@@ -1,6 +1,6 @@
-"""Scenarios that are the same but for case, punctuation, the order of words, or a few words more.
+"""Find scenarios that differ only in case, punctuation, word order or a few additional words.
 
-What differs in a word on both sides, or in a number, is another task: "before 1940", "before 1950".
+A word that differs on both sides, or a number, makes another task: "before 1940", "before 1950".
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 from art_cli.types import Scenario
 
 WORD = re.compile(r"\w+")
-ADDED = 0.1  # share of the words that may be more on one side
-COMMON = 50  # scenarios: a word that stands in more of them says little
-LONGEST = 20_000  # characters of a text that are looked at
-TEXT = 5  # words: less is a value, whose words mean nothing one by one
+ADDED = 0.1  # maximum share of additional words on one side
+COMMON = 50  # scenarios; a word in more of them is not distinctive
+LONGEST = 20_000  # characters of a text that are compared
+TEXT = 5  # words; a shorter text is compared as one value
 
 
 class Known:
-    """Scenarios, found again by what they say."""
+    """Index of scenarios by their data."""
 
     def __init__(self, scenarios: Iterable[Scenario]) -> None:
         self._same: dict[str, Scenario] = {}
@@ -35,7 +35,7 @@ class Known:
             self._words.append((frozenset(words), scenario))
 
     def find(self, scenario: Scenario) -> Scenario | None:
-        """Return one that says the same, or nearly."""
+        """Return an indexed scenario with the same or nearly the same data, or None."""
         words = words_of(scenario)
         if found := self._same.get(_key(words)):
             return found
@@ -56,8 +56,10 @@ class Known:
 
 
 def words_of(scenario: Scenario) -> list[str]:
-    """Return what a scenario's data says, in one case: the words of texts, and values as a whole,
-    each with the key that it stands under."""
+    """Return the words and short values in a scenario's data, case-folded.
+
+    Each is followed by the key that it was found under.
+    """
     out: list[str] = []
     for key, text in _leaves(scenario.data):
         words = WORD.findall(unicodedata.normalize("NFKC", text[:LONGEST]).casefold())

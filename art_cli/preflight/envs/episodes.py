@@ -1,4 +1,4 @@
-"""Checks that play: no answer breaks the env, nothing but the answers decides what happens."""
+"""Checks that play episodes: robustness against bad answers, and determinism."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ ODD_TEXTS = (
 )
 ODD_VALUES = ("", "a" * 100_000, "\x00🦀", -1, 10**30, 0.5, True, None, [], {"a": [None]})
 NO_PLAYS = "no episode could be played to its end"
-NO_FAULT = GoldError, NoServicesError, NotCalledError  # or another check's matter
+NO_FAULT = GoldError, NoServicesError, NotCalledError  # or reported by another check
 
 
 class Barrage(Player):
-    """Says what is left of a list that several episodes work off."""
+    """Player that takes its turns from a list, which several episodes use up."""
 
     def __init__(self, left: list[str]) -> None:
         super().__init__()
@@ -48,11 +48,11 @@ class Barrage(Player):
 
 
 def check_episodes(s: Subject) -> CheckResults:
-    """Idle, random and perfect players get to the end, and to a score."""
+    """Check that idle, random and perfect players reach the end and get a score."""
     plays = [p for found in s.plays.values() for p in found]
     if all(isinstance(p.error, NoServicesError) for p in plays):
-        todo = "let the setting that names the model be null, and do without one then"
-        yield skipped("an episode asks a model, and there is none here", todo)
+        todo = "allow null for the setting that names the model, and work without a model then"
+        yield skipped("an episode calls a model, and none is available here", todo)
         return
     yield from errors_of(s, plays)
     for name, value in {k: v for p in plays for k, v in p.trajectory.metrics.items()}.items():
@@ -64,7 +64,7 @@ def check_episodes(s: Subject) -> CheckResults:
 
 
 def check_bad_answers(s: Subject) -> CheckResults:
-    """Bad arguments and odd texts become an observation, never an exception."""
+    """Check that bad arguments and odd texts yield an observation, never an exception."""
     if not s.chosen or not s.alone:
         yield skipped(NO_PLAYS)
         return
@@ -86,7 +86,7 @@ def _bad_calls(tools: list[dict[str, Any]]) -> Iterable[str]:
 
 
 def errors_of(s: Subject, plays: Sequence[Played], said: bool = False) -> CheckResults:
-    """Return the errors of the env, once for each place. Deadlines have their own check."""
+    """Yield the errors of the env, once for each place. Deadlines have their own check."""
     seen: set[tuple[str, str]] = set()
     for p in plays:
         if p.error is None or p.is_late or isinstance(p.error, NO_FAULT):
@@ -101,7 +101,7 @@ def errors_of(s: Subject, plays: Sequence[Played], said: bool = False) -> CheckR
 
 
 def check_replay(s: Subject) -> CheckResults:
-    """Return the same answers get the same replies and reward, here and in another process."""
+    """Check that equal turns get equal replies and rewards, here and in another process."""
     if not s.alone:
         yield skipped(NO_PLAYS)
         return
@@ -127,7 +127,7 @@ def check_replay(s: Subject) -> CheckResults:
 def differences(
     s: Subject, outcomes: Sequence[dict[str, Any]], when: str, todo: str
 ) -> Iterable[CheckResult]:
-    """Return where outcomes are not those of the plays alone; the first of each method.
+    """Yield the differences of `outcomes` from those of `alone`, the first for each method.
 
     An episode that missed a deadline has its own check.
     """
@@ -143,7 +143,7 @@ def differences(
 
 
 def _difference(a: dict[str, Any], b: dict[str, Any]) -> tuple[str, str]:
-    """Return (the method that differs, how); empty where nothing does."""
+    """Return (method, description of the difference), or ("", "")."""
     for x, y in zip_longest(a["opening"], b["opening"]):
         if x != y:
             return "start", f"{_brief(x, 'content')} became {_brief(y, 'content')}"
@@ -164,7 +164,7 @@ def _brief(found: dict[str, Any] | None, key: str) -> str:
 
 
 def check_randomness(s: Subject) -> CheckResults:
-    """Nothing is drawn from generators that all episodes share, and the trainer with them."""
+    """Check that the env uses no global generator, which all episodes and the trainer share."""
     if not s.alone:
         yield skipped(NO_PLAYS)
         return

@@ -1,4 +1,4 @@
-"""Checks of what an env puts into the folder of an agent."""
+"""Check of the files that an env puts into an agent's folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from art_cli.preflight.envs.subject import NUM_REPLAYED, Subject
 
 
 def check_files(s: Subject) -> CheckResults:
-    """Files can be written, are the same each time, and an agent that ends at once has a score."""
+    """Check that files are written and reproducible, and that an idle agent gets a score."""
     remote = s.env_class.art_remote
     if "files" not in remote.places if remote else s.env_class.files is Env.files:
         yield ok("an agent's folder begins empty")

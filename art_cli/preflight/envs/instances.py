@@ -1,4 +1,4 @@
-"""Checks of what there is before anything is played: scenarios, tools, demonstrations."""
+"""Checks of an env before any episode: scenarios, tools, demonstrations."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from art_cli.types import Message, Scenario, Split
 FEWEST: dict[Split, int] = {"train": 20, "val": 10, "test": 10}
 TOO_FEW = "a policy learns them by heart", "what is measured on them is mostly luck"
 ROLES = ("system", "user", "assistant", "tool")
-TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # what OpenAI's protocol takes
-OPENINGS_FOR = 10.0  # seconds to look for the openings of demonstrations among the scenarios
+TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # as OpenAI's protocol requires
+OPENINGS_FOR = 10.0  # seconds to search the scenarios for the openings of demonstrations
 ALLOW_WRITES = (
     "to have them called with made-up arguments, run the server on a copy of the data and give "
     "--allow-writes; one that only reads says so by its readOnlyHint (MCP), or is a GET (OpenAPI)"
@@ -38,7 +38,7 @@ SEEDED = "draw from random.Random(<a constant>) or from the seed, never from `ra
 
 
 def check_scenarios(s: Subject) -> CheckResults:
-    """They exist, are well formed, and are the same at every call."""
+    """Check that scenarios exist, are well formed, and are the same at every call."""
     where = place_of(s.env_class, "scenarios")
     ids: set[str] = set()
     for split, first in s.scenarios.items():
@@ -73,7 +73,7 @@ def check_scenarios(s: Subject) -> CheckResults:
 
 
 def content(scenario: Scenario) -> str:
-    """Return all of a scenario as text."""
+    """Return a scenario as text, for comparisons."""
     parts = [scenario.id, scenario.split, scenario.seed, scenario.data]
     return json.dumps(parts, sort_keys=True, default=repr)
 
@@ -91,7 +91,7 @@ def _malformed(scenario: Scenario) -> str:
 
 
 def check_splits(s: Subject) -> CheckResults:
-    """Return what is held out does not occur in training."""
+    """Check that no held-out scenario occurs in training."""
     where = place_of(s.env_class, "scenarios")
     todo = "choose the split by the content (a hash of it), or give each split its own seeds"
     tasks = {split: {_task(x): x.id for x in found} for split, found in s.scenarios.items()}
@@ -102,14 +102,14 @@ def check_splits(s: Subject) -> CheckResults:
             a, b = tasks[other][key], tasks[one][key]
             yield failed(f"{what}the first {a!r} as {b!r}", where, todo)
     train = [x for x in s.scenarios["train"] if x.data]
-    is_the_task = 2 * len({_data(x) for x in train}) > len(train)  # else but a setting of it
+    is_the_task = 2 * len({_data(x) for x in train}) > len(train)  # else it is a setting
     if train and is_the_task:
         known = Known(train)
         for split in ("val", "test"):
             found = [(x, y) for x in s.scenarios[split] if x.data and (y := known.find(x))]
             again = [(x.id, y.id) for x, y in found if _task(x) != _task(y)]
             if again:
-                what = f"{len(again)} {split} scenarios say what one of train says, or nearly: the "
+                what = f"{len(again)} {split} scenarios have nearly the data of one of train: the "
                 what += f"first {again[0][0]!r} as {again[0][1]!r}; a leak, if the data is the task"
                 yield warning(what, where, "leave these out of train, or split by what they say")
     yield ok("no held-out scenario is in train")
@@ -124,7 +124,7 @@ def _data(x: Scenario) -> str:
 
 
 def check_tools(s: Subject) -> CheckResults:
-    """Return a model can know from the schema what a tool is for and what it takes."""
+    """Check that each tool's schema describes its purpose and its arguments to a model."""
     try:
         tools = tools_of(s.env_class)
     except Exception as e:  # whatever pydantic or a type hint says
@@ -144,12 +144,12 @@ def check_tools(s: Subject) -> CheckResults:
             )
         except Stuck:
             raise
-        except Exception:  # which is told where episodes are played
-            yield skipped("what tools() gives is not known: no episode begins")
+        except Exception:  # reported by the check that plays episodes
+            yield skipped("the result of tools() is unknown: no episode starts")
             return
         where = place_of(s.env_class, "tools")
         for what, todo in _lacks_given([tool for tool in given if tool.name not in tools]):
-            yield warning(f"tools(): {what}", where, todo)  # a server's, it may be
+            yield warning(f"tools(): {what}", where, todo)  # they may be a server's tools
     if s.env_class.has_side_effects and not s.options.allow_writes:
         all_tools = given or [spec.tool() for spec in tools.values()]
         if withheld := [tool.name for tool in all_tools if tool.writes]:
@@ -165,7 +165,7 @@ def check_tools(s: Subject) -> CheckResults:
 
 
 def _lacks_given(tools: list[Tool]) -> Iterator[tuple[str, str]]:
-    """Yield (what is wrong with tools that an episode gives, what to do about it)."""
+    """Yield (problem, remedy) for each problem of the tools that an episode offers."""
     if odd := [tool.name for tool in tools if not TOOL_NAME.fullmatch(tool.name)]:
         todo = "rename it, or let models behind an API know it by another name"
         yield f"a name is not of a-z, 0-9, _ and -, or over 64 long: {', '.join(odd)}", todo
@@ -177,13 +177,13 @@ def _lacks_given(tools: list[Tool]) -> Iterator[tuple[str, str]]:
 
 
 async def _given(s: Subject, scenario: Scenario) -> list[Tool]:
-    """Return the tools of an episode, once it has begun."""
+    """Return the tools of an episode after its start()."""
     async with _begun(s, scenario) as (env, _):
         return tools_in(type(env), env.tools())
 
 
 def _lacks(method: Any, spec: ToolSpec) -> Iterator[tuple[str, str]]:
-    """Yield (what is wrong with a tool, what to do about it)."""
+    """Yield (problem, remedy) for each problem of a tool."""
     if not TOOL_NAME.fullmatch(spec.name):
         yield "the name is not of a-z, 0-9, _ and -", "rename it"
     if not spec.description:
@@ -196,14 +196,14 @@ def _lacks(method: Any, spec: ToolSpec) -> Iterator[tuple[str, str]]:
             yield f"the argument {parameter.name} has no type", todo
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # a default that is not JSON, for one
+            warnings.simplefilter("error")  # such as a default that is not JSON
             json.dumps(spec.schema())
     except Exception as e:
         yield f"its schema is not JSON: {e}".partition("\n")[0], "use plainer types"
 
 
 def check_demonstrations(s: Subject) -> CheckResults:
-    """Whole conversations, the same at every call, and none of what is held out."""
+    """Check that demonstrations are complete, the same at every call, and not of held-out data."""
     where = place_of(s.env_class, "demonstrations")
     found = s.demonstrations
     if not found:
@@ -236,13 +236,13 @@ def _not_whole(i: int, demonstration: Any, max_turns: int) -> str:
         if not isinstance(m.get("content"), str):
             return f"#{i} has a message whose content is not text: {m!r:.80}"
     roles = [m["role"] for m in messages]
-    if roles[-1:] == ["assistant"] or roles.count("assistant") == max_turns:  # or it was cut off
+    if roles[-1:] == ["assistant"] or roles.count("assistant") == max_turns:  # or cut at max_turns
         return ""
     return f"#{i} does not end with an assistant turn, but with {(roles or ['nothing'])[-1]}"
 
 
 async def _of_held_out(s: Subject, found: list[list[Message]]) -> list[tuple[int, str]]:
-    """Return (number, scenario) of each demonstration that begins as only held-out scenarios do."""
+    """Return (number, scenario) of demonstrations whose opening only held-out scenarios have."""
     began = time.monotonic()
     first_parts = (takewhile(lambda m: m["role"] != "assistant", d) for d in found)
     wanted = {_text(part): i for i, part in enumerate(first_parts)}
@@ -270,7 +270,7 @@ async def _opening_of(s: Subject, scenario: Scenario) -> str:
 
 @asynccontextmanager
 async def _begun(s: Subject, scenario: Scenario) -> AsyncIterator[tuple[Env, Any]]:
-    """Yield an env whose episode has begun, and what start() gave."""
+    """Yield an env whose episode has started, and the result of start()."""
     env = s.env_class(copy.deepcopy(scenario), s.settings)
     env.services = NoServices()
     lifetime = Lifetime(env)

@@ -1,4 +1,4 @@
-"""Plays episodes again in another process, where hashes and the order of sets differ.
+"""Replay episodes in another process, with different hashes and set orders.
 
 python -m art_cli.preflight.envs.other QUESTION ANSWER      two files, JSON
 """
@@ -29,18 +29,18 @@ from art_cli.types import Scenario, Split
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elsewhere:
-    """The outcome there."""
+    """The results of the other process."""
 
-    scenarios: dict[Split, list[str]]  # as `content` words them
+    scenarios: dict[Split, list[str]]  # as by `content`
     outcomes: list[dict[str, Any]]
 
 
 def play_elsewhere(
     use: str, settings: Any, plays: Sequence[Played], options: Options
 ) -> Elsewhere | str:
-    """Return the scenarios, and the plays once more; or why there are none.
+    """Return the scenarios and the replayed plays, or an error message.
 
-    Each may take `options.timeout`.
+    Each play may take `options.timeout` seconds.
     """
     python, timeout = options.python, options.timeout * (len(plays) + len(SPLITS))
     asked = [{"scenario": _fields(p.trajectory.scenario), "turns": p.turns} for p in plays]
@@ -49,7 +49,7 @@ def play_elsewhere(
     env = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
     with tempfile.TemporaryDirectory() as folder:
         question, answer = Path(folder, "question"), Path(folder, "answer")
-        path = os.environ.get("PYTHONPATH", "")  # that of an interpreter of the env's own
+        path = os.environ.get("PYTHONPATH", "")  # for the env's own interpreter
         told = {"use": use, "python": python, "path": path, "args": args, "plays": asked}
         told |= {"allow_writes": options.allow_writes}
         question.write_text(json.dumps(told))
@@ -70,7 +70,7 @@ def _fields(s: Scenario) -> dict[str, Any]:
 
 
 def main(question: str, answer: str) -> None:
-    """Read what is asked, play it, write what came out."""
+    """Read the request file, play it, and write the results."""
     asked = json.loads(Path(question).read_text())
     os.environ["PYTHONPATH"] = asked["path"]
     env = env_in(asked["use"], asked["python"])

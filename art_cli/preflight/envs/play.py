@@ -1,4 +1,4 @@
-"""Plays episodes for the checks, and keeps what they came to."""
+"""Play episodes for the checks, and record their outcomes."""
 
 from __future__ import annotations
 
@@ -26,49 +26,49 @@ from art_cli.types import Message, Scenario, Trajectory
 MakePlayer = Callable[[Env], Player]
 
 
-STARVED = 0.5  # share of a call's time that counts: below it a deadline says nothing of the env
-# What errors say of a deadline that passed: ours, a server's, those of libraries.
+STARVED = 0.5  # minimum share of processor time in a call, or its missed deadline proves nothing
+# Patterns in error messages of missed deadlines: ours, servers', libraries'.
 LATE = re.compile(r"time(d[ -]?)?[ -]?out|DeadlineError|within [\d.e+]+ s\b", re.I)
 
 
 class NotCalledError(Exception):
-    """A player called a tool that may write to a user's data, which nobody has allowed."""
+    """A player called a tool that may write to the user's data, without --allow-writes."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Played:
-    """One episode."""
+    """One played episode with its measurements."""
 
     trajectory: Trajectory
     opening: list[Message] = field(default_factory=list)
-    turns: list[str] = field(default_factory=list)  # what the player said
-    error: Exception | None = None  # what the env raised
-    slowest: dict[str, float] = field(default_factory=dict)  # "tool look()" -> seconds, fairly
-    files: dict[str, str] = field(default_factory=dict)  # digests of what an agent would find
-    during: str = ""  # the method of the env that was called last
+    turns: list[str] = field(default_factory=list)  # the player's turns
+    error: Exception | None = None  # the env's exception
+    slowest: dict[str, float] = field(default_factory=dict)  # "tool look()" -> fair seconds
+    files: dict[str, str] = field(default_factory=dict)  # path -> SHA-256, for an agent
+    during: str = ""  # the env's method that was called last
     data_changed: bool = False  # the env wrote to its scenario's data
-    was_starved: bool = False  # the last call had no processor for much of its time
-    stalls: dict[str, Stall] = field(default_factory=dict)  # of one that was played alone
+    was_starved: bool = False  # the last call often waited for a processor
+    stalls: dict[str, Stall] = field(default_factory=dict)  # of an episode played alone
     withheld: list[str] = field(
         default_factory=list
-    )  # tools that are not called, as they may write
+    )  # tools that are not called because they may write
 
     @property
     def is_late(self) -> bool:
-        """True if something took too long: on a busy machine nothing is wrong with it."""
+        """True if a deadline was missed, which is no error of the env on a busy machine."""
         return self.error is not None and is_late(repr(self.error))
 
     @property
     def reward(self) -> float | None:
-        """The env's score."""
+        """The env's reward."""
         return self.trajectory.reward
 
     def repeater(self, env: Env) -> Repeater:
-        """Return a player that says the same turns: a MakePlayer."""
+        """Return a player that repeats this episode's turns; usable as a `MakePlayer`."""
         return Repeater(self.turns)
 
     def outcome(self) -> dict[str, Any]:
-        """Return all that must be the same when the same is said again, as JSON."""
+        """Return, as JSON, everything that must be equal if the same turns are repeated."""
         t = self.trajectory
         seen = {"opening": self.opening, "steps": [asdict(step) for step in t.steps]}
         seen |= {"stop_reason": t.stop_reason, "metrics": t.metrics}
@@ -77,12 +77,12 @@ class Played:
 
 
 def is_late(error: str) -> bool:
-    """Return whether an error says that a deadline passed."""
+    """Return whether an error says that a deadline was missed."""
     return LATE.search(error) is not None
 
 
 class TimedEpisode(Episode):
-    """Keeps how long each call of the env took, and offers no tool that nobody allows."""
+    """Episode that times each call of the env, and offers only allowed tools."""
 
     def __init__(self, env: Env, played: Played, allow_writes: bool, *, has_folder: bool) -> None:
         super().__init__(env, played.trajectory)
@@ -92,7 +92,7 @@ class TimedEpisode(Episode):
 
     @property
     def has_tools(self) -> bool:
-        """See Episode. A call of a tool that is withheld is none to the env, nor is it words."""
+        """See `Episode`. Calls of withheld tools must still be parsed as calls, not as text."""
         return super().has_tools or bool(self._played.withheld)
 
     async def start(self) -> list[Message]:
@@ -141,10 +141,10 @@ async def play_one(
     *,
     has_folder: bool = False,
 ) -> Played:
-    """Play as `rollout` does; what goes wrong is in `error`. Nothing is raised.
+    """Play an episode like `rollout` does. Errors are stored in `error`, not raised.
 
-    Without `allow_writes` no tool is called whose changes would outlive the episode. `has_folder`
-    says whether to play as an agent of the user's does, which has a folder for the episode.
+    Without `allow_writes`, no tool is called whose changes would outlive the episode. `has_folder`
+    plays like a user's own agent, which has a folder for the episode.
     """
     played = Played(trajectory=Trajectory(scenario=scenario))
     data = copy.deepcopy(scenario.data)
@@ -170,7 +170,7 @@ async def play_one(
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """Return the digest of each file below a folder, by its path there."""
+    """Return the SHA-256 digest of each file below a folder, by relative path."""
     return {
         str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
         for file in folder.rglob("*")

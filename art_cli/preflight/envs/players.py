@@ -1,4 +1,4 @@
-"""The players of an env that is checked: random, perfect, and one that repeats given turns."""
+"""Players for the checks of an env: random, perfect, and replaying given turns."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from art_cli.rollout.agents.scripted import Player
 from art_cli.types import Message
 
 IDLE = ("", "I am sorry, I cannot help with that.", "It is done.")
-MANY_WORDS = 400  # of what was read, that a random player draws from
-OFTEN = 0.7  # share of turns in which one who calls at random calls
+MANY_WORDS = 400  # most recent words that a random player draws from
+OFTEN = 0.7  # share of turns in which RandomCalls makes a call
 WORD = re.compile(r"[\w@#.:-]*\w")
 
 
 class GoldError(Exception):
-    """gold() does not play its episode."""
+    """gold() does not play its episode to the end."""
 
 
 class Repeater(Player):
-    """Says given turns, then nothing, and lets others go first at every turn."""
+    """Player that says given turns, then nothing. It yields to other episodes at every turn."""
 
     def __init__(self, turns: Iterable[str]) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Repeater(Player):
 
 
 class Gold(Player):
-    """The env's own perfect player. Raises GoldError where there is none."""
+    """The env's own perfect player. Raises GoldError if it does not play."""
 
     def __init__(self, env: Env) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Gold(Player):
 
 
 class RandomWords(Player):
-    """Some of the words that it has read."""
+    """Player that says random words from the messages that it has read."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -74,7 +74,10 @@ class RandomWords(Player):
 
 
 class RandomCalls(RandomWords):
-    """Mostly calls of any tool with arguments that its schema allows, texts of what it has read."""
+    """Player that mostly makes random tool calls with arguments that fit the tool's schema.
+
+    Text arguments are words from the messages that it has read.
+    """
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -93,12 +96,12 @@ class RandomCalls(RandomWords):
 
 
 def call_text(name: str, arguments: Any) -> str:
-    """Return a tool call as a model writes it."""
+    """Return a tool call in the format of a model's turn."""
     return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
 def value_for(schema: dict[str, Any], rng: random.Random, words: Sequence[str]) -> Any:
-    """A random value that a JSON schema, as pydantic makes it, allows; texts are of `words`."""
+    """Return a random value that a JSON schema by pydantic allows. Texts are taken from `words`."""
     return _value(schema, schema.get("$defs", {}), rng, words)
 
 

@@ -1,4 +1,4 @@
-"""Checks of the reward: little for those who do not do the task, all for the one who does."""
+"""Checks of the reward: low for players that do not do the task, full for gold."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SAME = 1e-6
 
 
 def check_easy_rewards(s: Subject) -> CheckResults:
-    """Neither idle nor random players earn much of what gold earns."""
+    """Check that idle and random players earn little, compared with gold."""
     means = {n: fmean(r) for n, plays in s.plays.items() if (r := _rewards(plays))}
     if not means:
         yield skipped(NO_SCORES)
         return
     seen = [r for plays in s.plays.values() for r in _rewards(plays)]
     gold = means.pop("gold", None)
-    means.pop(DEMONSTRATED, None)  # may be good
+    means.pop(DEMONSTRATED, None)  # these may be good turns
     best, worst = max(seen), min(*seen, 0.0) if gold is not None else min(seen)
     bound = worst + s.options.low * ((best if gold is None else gold) - worst)
     where, numbers = place_of(s.env_class, "score"), _listed(means)
@@ -35,15 +35,15 @@ def check_easy_rewards(s: Subject) -> CheckResults:
     for name, mean in means.items():
         if mean <= bound + SAME or name == AT_RANDOM:  # demonstrated turns may be good ones
             continue
-        # Without gold nobody knows what is much.
+        # Without gold, the reward of a good player is unknown.
         found, what = failed if gold is not None else warning, f"{name} earns {mean:.2f}, of {of}"
-        todo = "reward what was achieved; a bound of your own: --low"
+        todo = "reward what was achieved; --low sets another bound"
         yield found(f"{what} (means); the bound is {bound:.2f}", where, todo)
     yield ok(f"{numbers}; of {of}")
 
 
 def why_no_rewards(plays: Sequence[Played]) -> str:
-    """Return why none of gold's `plays` has a reward."""
+    """Return the reason why none of gold's `plays` has a reward."""
     if not any(p.error for p in plays):
         return NO_SCORES
     if any(isinstance(p.error, NotCalledError) for p in plays):
@@ -62,9 +62,9 @@ def _listed(means: dict[str, float]) -> str:
 
 
 def check_gold(s: Subject) -> CheckResults:
-    """Return the perfect player gets to the end, and nobody earns more."""
+    """Check that gold reaches the end, and that no player earns more."""
     if not s.golden:
-        todo = "write gold(): the turns of a perfect player; then it is known that it can be solved"
+        todo = "write gold(): the turns of a perfect player, to prove that it can be solved"
         has_none = s.env_class.gold is Env.gold
         yield skipped("the env has no gold()" if has_none else "gold() is None", todo)
         return
@@ -74,7 +74,7 @@ def check_gold(s: Subject) -> CheckResults:
 def findings_on_gold(
     s: Subject, plays: Sequence[Played], everyone: Sequence[Played]
 ) -> CheckResults:
-    """Return what is wrong with gold's `plays`; `everyone` shows how much can be earned."""
+    """Yield problems of gold's `plays`. `everyone` shows the maximum reward."""
     where = place_of(s.env_class, "gold")
     for p in plays:
         if isinstance(p.error, GoldError):
@@ -93,7 +93,7 @@ def findings_on_gold(
     for p in plays[:2]:
         again = s.play(p.trajectory.scenario, p.repeater)
         if again.reward != p.reward:
-            what = f"its turns, said by another, earn {again.reward}, not {p.reward}"
+            what = f"its turns, repeated by another player, earn {again.reward}, not {p.reward}"
             yield failed(what, where, "gold() must not change the env, nor draw from self.rng")
             break
     yield ok(f"earns {target:g} in all of {len(plays)} episodes")

@@ -1,5 +1,8 @@
-"""State that episodes would share: globals of the env's modules, fields of its classes, and what a
-process has one of: generators of random numbers, environment variables, the working folder."""
+"""State that episodes would share.
+
+This is: globals of the env's modules, class attributes, global random generators, environment
+variables and the working folder.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ UNUSUAL = 1_789_071_453  # a seed
 
 
 def generators() -> dict[str, bytes]:
-    """Return the state of each global generator of random numbers, by the module that has it."""
+    """Return the state of each global random generator, by the name of its module."""
     out = {"random": pickle.dumps(random.getstate())}
     if numpy := sys.modules.get("numpy"):
         out["numpy.random"] = pickle.dumps(numpy.random.get_state())
@@ -32,14 +35,14 @@ def generators() -> dict[str, bytes]:
 
 
 def drawn_from(before: dict[str, bytes]) -> list[str]:
-    """Return which generators are no longer as they were; one that was imported since is not."""
+    """Return the generators whose state has changed. Modules imported since are not included."""
     now = generators()
     return [name for name in before if now[name] != before[name]]
 
 
 @contextmanager
 def seeded_generators(seed: int) -> Iterator[None]:
-    """Give every global generator another state, then its own again."""
+    """Seed every global generator inside this context, and restore its state afterwards."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     states = [
         random.getstate(),
@@ -62,7 +65,7 @@ def seeded_generators(seed: int) -> Iterator[None]:
 
 
 def snapshot(env_class: type) -> dict[str, bytes]:
-    """Return what each piece of shared state is now, by name."""
+    """Return a fingerprint of each piece of shared state, by name."""
     out = {f"os.environ[{name!r}]": value.encode() for name, value in os.environ.items()}
     out["the working folder"] = os.getcwd().encode()
     for module in own_modules(env_class):
@@ -75,14 +78,14 @@ def snapshot(env_class: type) -> dict[str, bytes]:
 
 
 def changed(env_class: type, before: dict[str, bytes]) -> dict[str, str]:
-    """Return what is not as it was: name -> where it is defined."""
+    """Return the state that has changed since `before`: name -> where it is defined."""
     now = snapshot(env_class)
     names = [n for n in now if now[n] != before.get(n)]
     return {n: place_of_name(env_class, n.rpartition(".")[2]) for n in names}
 
 
 def _name(owner: ModuleType | type) -> str:
-    """Return a module's name for users, or its file: one given as a file has a name of ours."""
+    """Return a name for messages. A module loaded from a file is called by its file's name."""
     file = owner.__file__ if isinstance(owner, ModuleType) else None
     return Path(file).stem if file else owner.__name__
 
@@ -93,7 +96,7 @@ def _is_state(name: str, value: Any) -> bool:
 
 
 def _print_of(value: Any) -> bytes:
-    if isinstance(value, LOCKS):  # pickle would see that it has been waited for
+    if isinstance(value, LOCKS):  # its pickle changes when it is waited for
         return repr(value).encode()
     try:
         return pickle.dumps(value)

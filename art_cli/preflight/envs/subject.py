@@ -1,4 +1,4 @@
-"""The env that is checked, and what several checks want to know of it."""
+"""The env under check, and the plays and facts that several checks share."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from art_cli.rollout.agents.scripted import RandomTurns
 from art_cli.types import Message, Scenario, Split
 
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
-MAX_SCENARIOS = 20_000  # of a split that are looked at
+MAX_SCENARIOS = 20_000  # examined per split
 NUM_DEMONSTRATIONS = 32
-GENERATING = 10.0  # times as long as an episode may be taken to make scenarios
-AT_ONCE = 3.0  # times as long as one after another that episodes at the same time may take
-NUM_REPLAYED = 4  # scenarios whose plays are repeated
+GENERATING = 10.0  # timeout of scenarios(), in multiples of an episode's
+AT_ONCE = 3.0  # allowed slowdown of concurrent episodes, compared with one after another
+NUM_REPLAYED = 4  # scenarios per player whose plays are repeated
 
 DEMONSTRATED, AT_RANDOM = "demonstrations", "demonstrated turns at random"
 IDLE_NAMES = tuple(f"saying {text!r}" if text else "saying nothing" for text in IDLE)
@@ -42,26 +42,26 @@ IDLE_NAMES = tuple(f"saying {text!r}" if text else "saying nothing" for text in 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The settings of the user."""
+    """The user's settings for the checks."""
 
     episodes: int = 16  # of each player
-    low: float = 0.5  # share of gold's reward that idle and random players may earn
+    low: float = 0.5  # maximum share of gold's reward for idle and random players
     timeout: float = 60.0  # seconds that an episode may take; scenarios may take longer
     concurrency: int | None = None  # episodes that may be open at once
     python: str | None = None  # env.python
-    allow_writes: bool = False  # whether tools are called that change a user's data
+    allow_writes: bool = False  # call tools that may change the user's data
 
 
 class Subject:
-    """One env with its settings. Whatever runs its code raises Stuck, or what the env raises."""
+    """One env with its settings. Methods that run its code raise Stuck, or the env's errors."""
 
     def __init__(self, use: str, env_class: type[Env], settings: Any, options: Options) -> None:
         self.use, self.env_class, self.options = use, env_class, options
         self.settings, self.models_off = without_models(settings)
         self.watch = Watch(own_files(env_class), options.timeout)
-        self.stalled: list[Played] = []  # alone, in which a function first held up the event loop
-        self.late: list[Played] = []  # alone, in which a deadline passed
-        self._longest = 0.0  # seconds of an episode that was played alone
+        self.stalled: list[Played] = []  # single plays that first showed a blocking function
+        self.late: list[Played] = []  # single plays that missed a deadline
+        self._longest = 0.0  # seconds of the longest single play
 
     @cached_property
     def scenarios(self) -> dict[Split, list[Scenario]]:
@@ -69,7 +69,7 @@ class Subject:
         return {split: self.list_scenarios(split) for split in SPLITS}
 
     def list_scenarios(self, split: Split) -> list[Scenario]:
-        """Return what the env says now."""
+        """Call the env's scenarios() now."""
         return self.watch.run(
             lambda: list(islice(self.env_class.scenarios(self.settings, split), MAX_SCENARIOS)),
             GENERATING * self.options.timeout,
@@ -78,11 +78,11 @@ class Subject:
 
     @cached_property
     def demonstrations(self) -> list[list[Message]]:
-        """A few of them; none where the env has none."""
+        """A few demonstrations, or [] if the env has none."""
         return self.list_demonstrations()
 
     def list_demonstrations(self) -> list[list[Message]]:
-        """Return what the env says now, however many."""
+        """Call the env's demonstrations() now. It may return more than requested."""
         num = NUM_DEMONSTRATIONS
         return self.watch.run(
             lambda: list(islice(self.env_class.demonstrations(self.settings, num), 2 * num)),
@@ -101,18 +101,18 @@ class Subject:
 
     @cached_property
     def demonstrated_turns(self) -> list[list[str]]:
-        """The turns of each demonstration; nothing where there are none that can be read."""
+        """The assistant turns of each demonstration, or [] if none can be read."""
         try:
             found = self.demonstrations
             return [[m["content"] for m in d if m["role"] == "assistant"] for d in found]
         except Stuck:
             raise
         except Exception:
-            return []  # which their own check reports
+            return []  # the demonstrations check reports it
 
     @cached_property
     def golden(self) -> list[Scenario]:
-        """The chosen scenarios of which the env says how they are played."""
+        """The chosen scenarios for which the env has a gold()."""
         if self.env_class.gold is Env.gold:
             return []
         return [s for s in self.chosen if self._has_gold(s)]
@@ -125,9 +125,10 @@ class Subject:
 
     @cached_property
     def plays(self) -> dict[str, list[Played]]:
-        """Each player's episodes of the chosen scenarios, and the demonstrated turns once more.
+        """Each player's episodes of the chosen scenarios, and replays of the demonstrations.
 
-        These are said in the first train scenarios: most envs demonstrate them in their order.
+        Demonstrated turns are replayed in the first train scenarios, because most envs demonstrate
+        those in order.
         """
         out = {
             name: [self.play(s, player) for s in (self.golden if player is Gold else self.chosen)]
@@ -153,7 +154,7 @@ class Subject:
 
     @cached_property
     def alone(self) -> list[Played]:
-        """The plays to repeat: the words of some that came to their end, said again."""
+        """Single plays to compare with: the turns of some finished plays, said again."""
         names = [n for n in self.plays if n not in IDLE_NAMES[1:]]
         plays = [p for n in names for p in self.plays[n][:NUM_REPLAYED] if p.error is None]
         again = [self.play(p.trajectory.scenario, p.repeater) for p in plays]
@@ -161,10 +162,10 @@ class Subject:
 
     @cached_property
     def again(self) -> tuple[list[Played], list[str]]:
-        """Return (the plays alone once more, the global generators that were used in them).
+        """Play `alone` once more. Return the plays, and the global generators that were used.
 
-        What a library draws as it is imported is not in it. The generators begin in a state that no
-        env gives them: one that is seeded by an env would end as it began.
+        Random draws of a library during its import are excluded. The generators start from an
+        unusual seed: otherwise an env that seeds them would leave their state unchanged.
         """
         plays = self.alone
         with seeded_generators(UNUSUAL):
@@ -173,7 +174,7 @@ class Subject:
             return again, drawn_from(before)
 
     def play(self, scenario: Scenario, player: MakePlayer) -> Played:
-        """One episode alone, of a copy of the scenario."""
+        """Play one episode alone, on a copy of the scenario."""
         self.watch.stalls, began = {}, time.monotonic()
         played = self.play_together([copy.deepcopy(scenario)], [player])[0]
         self._longest = max(self._longest, time.monotonic() - began)
@@ -186,7 +187,7 @@ class Subject:
     def play_together(
         self, scenarios: Sequence[Scenario], players: Sequence[MakePlayer]
     ) -> list[Played]:
-        """Episodes at the same time, on one event loop."""
+        """Play episodes concurrently, on one event loop."""
 
         async def all_of_them() -> list[Played]:
             slots = asyncio.Semaphore(self.options.concurrency or len(scenarios))
@@ -201,13 +202,13 @@ class Subject:
         num, limit = len(scenarios), self.options.timeout
         if num == 1:
             return self.watch.run_async(all_of_them, limit, "the episode")
-        limit += AT_ONCE * num * self._longest  # at worst they are played one after another
+        limit += AT_ONCE * num * self._longest  # in the worst case they run one after another
         what = f"{num} episodes at once, of which each ended alone,"
         return self.watch.run_async(all_of_them, limit, what)
 
 
 def without_models(settings: Any) -> tuple[Any, list[str]]:
-    """Return (the settings with null for each model that may be null, and the names of these)."""
+    """Return the settings with null for each optional model, and the names of these settings."""
     hints = get_type_hints(type(settings))
     off = [
         f.name

@@ -1,4 +1,4 @@
-"""Checks of what was said: was any turn accepted, and does the prompt say the answer."""
+"""Checks of the plays' texts: accepted turns, leaked answers, leaked keys."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from art_cli.types import Step
 WORD = re.compile(r"\w+")
 MARKUP = re.compile(r"</?\w+>|\\boxed|[{}$]")  # around an answer
 KEY = re.compile(r"\$\{oc\.env:\w+\}")  # as `mask_keys` leaves it
-FEWEST = 3  # answers that differ, before a place where they stand means anything
+FEWEST = 3  # different answers needed before a common place is a leak
 MOSTLY = 0.9  # of the episodes
-SHORTEST = 12  # characters of arguments as JSON: {"by": 1} may stand there by chance
+SHORTEST = 12  # characters of JSON arguments; shorter ones like {"by": 1} may match by chance
 
 
 def check_turns(s: Subject) -> CheckResults:
-    """Some turn of some player was accepted: a call that was not refused, a reply of its own."""
+    """Check that some turn of some player was accepted: a tool call, or a reply that differs."""
     plays = [p for found in s.plays.values() for p in found if p.error is None]
     steps = [(p, step) for p in plays for step in p.trajectory.steps]
     calls = [step for _, step in steps if step.tool]
     accepted = [step for step in calls if not step.is_error]
-    found = failed if s.plays.get("gold") else warning  # else nobody showed how it is done
+    found = failed if s.plays.get("gold") else warning  # without gold, nothing shows a correct turn
     todo = "let gold() or demonstrations() show a turn that is accepted; say in the prompt how"
     if calls and not accepted:
         what = f"no turn of any player was ever accepted: all of {len(calls)} calls were refused"
@@ -40,8 +40,10 @@ def check_turns(s: Subject) -> CheckResults:
 
 
 def _only_reply(words: list[tuple[Played, Step]]) -> str | None:
-    """Return a reply where all turns got the same one, in each scenario; None if any made a
-    difference, or ended its episode."""
+    """Return the reply if all turns of each scenario got the same one, else None.
+
+    None also if a reply ended an episode, or if all turns were equal.
+    """
     replies: dict[str, set[str | None]] = defaultdict(set)
     said: dict[str, set[str]] = defaultdict(set)
     for p, step in words:
@@ -53,7 +55,7 @@ def _only_reply(words: list[tuple[Played, Step]]) -> str | None:
 
 
 def check_prompt(s: Subject) -> CheckResults:
-    """The prompt does not say what gold answers; a hint, for some tasks are to find it there."""
+    """Check that the prompt does not contain gold's answers. Only warns: some tasks allow it."""
     plays = [p for p in s.plays.get("gold", ()) if p.error is None and p.turns and p.opening]
     if not plays:
         yield skipped("there is no gold whose answers could be looked for")
@@ -70,7 +72,7 @@ def check_prompt(s: Subject) -> CheckResults:
 
 
 def check_keys(s: Subject) -> CheckResults:
-    """No text that the policy reads holds a key of the environment: it would be trained on."""
+    """Check that no text for the policy contains an API key of the environment."""
     plays = [p for found in s.plays.values() for p in found]
     told = [("start", p, "\n".join(m["content"] for m in p.opening)) for p in plays]
     told += [
@@ -87,10 +89,9 @@ def check_keys(s: Subject) -> CheckResults:
 
 
 def _told_after(plays: list[Played]) -> str:
-    """Return the word that the answer stands behind in the prompt of nearly all episodes, with the
-    answer of the first; "" if there is none.
+    """Return the word that precedes the answer in nearly all prompts, with the first answer, or "".
 
-    The place tells a leak from options that are listed, and from a number that is there by chance.
+    The common position distinguishes a leak from listed options and from chance matches.
     """
     behind: dict[str, list[str]] = defaultdict(list)
     for p in plays:
@@ -107,7 +108,7 @@ def _told_after(plays: list[Played]) -> str:
 
 
 def _spelled(p: Played) -> str:
-    """Return the arguments of a call of gold that the prompt has as JSON; "" if there are none."""
+    """Return the JSON arguments of a call by gold that the prompt contains, or ""."""
     prompt = "".join(_prompt(p).split())
     for step in p.trajectory.steps:
         text = json.dumps(step.arguments, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Runs an env's code where it cannot hold up the program, and sees where it stands still."""
+"""Run an env's code in threads that cannot block the program, and locate where it hangs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from art_cli.system.starvation import FairClock, starved
 Result = TypeVar("Result")
 
 LOOK_EVERY = 0.05  # seconds
-LIVELY = 2.0  # seconds within which an event loop that does not stand still has had its turn
-STALL = 0.25  # seconds that the event loop may stand still, before it counts
+LIVELY = 2.0  # seconds within which a responsive event loop runs its callbacks
+STALL = 0.25  # seconds of a blocked event loop that count as a stall
 
 
 class Stuck(Exception):
-    """The env did not come back; `where` it stands, if that is in its own file."""
+    """The env's code did not return. `where` is the line in the env's own file, if known."""
 
     def __init__(self, what: str, where: str, todo: str) -> None:
         super().__init__(what)
@@ -35,38 +35,38 @@ class Stuck(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class Stall:
-    """An `async def` of the env kept the event loop from everybody else."""
+    """An `async def` of the env that blocked the event loop."""
 
     where: str
     function: str
-    seconds: float  # that it computed or slept, without those that it waited for a processor
+    seconds: float  # of computing or sleeping, without waiting for a processor
 
 
 class Watch:
-    """A thread for each piece of work; this one only looks on."""
+    """Runs each piece of work in a thread of its own, while the calling thread monitors it."""
 
     def __init__(self, files: set[str], seconds: float) -> None:
-        """`files` are the env's own; a piece of work may take so many seconds."""
-        self.stalls: dict[str, Stall] = {}  # by function; of one episode alone they are its own
+        """`files` are the env's own source files. `seconds` is the time limit of `close`."""
+        self.stalls: dict[str, Stall] = {}  # by function, since `stalls` was last reset
         self._files = files
         self._seconds = seconds
-        self._beat: tuple[float, float] | None = None  # when, and how long starved by then
-        self._stands: tuple[tuple[float, float], str, str] | None = None  # since which beat, where
-        self._loop = asyncio.Runner()  # one for all, as in a run: what episodes share stays open
+        self._beat: tuple[float, float] | None = None  # when, and seconds starved by then
+        self._stands: tuple[tuple[float, float], str, str] | None = None  # (beat, function, line)
+        self._loop = asyncio.Runner()  # one loop for all episodes, like in a run
         weakref.finalize(self, _forget, self._loop.get_loop())
 
     def run(self, work: Callable[[], Result], limit: float, what: str) -> Result:
-        """Return what `work` returns, within `limit` seconds; `what` says what that is.
+        """Return the result of `work`, within `limit` seconds. Messages call the work `what`.
 
-        The time in which the machine has no processor for it does not count. Raises what it
-        raises, Stuck.
+        Time in which the machine has no processor for it does not count. Raises the errors of
+        `work`, and Stuck.
         """
         outcome: Future[Result] = Future()
 
         def target() -> None:
             try:
                 outcome.set_result(work())
-            except BaseException as e:  # SystemExit too: it must not go unseen
+            except BaseException as e:  # includes SystemExit, which would be lost
                 error = e if isinstance(e, Exception) else RuntimeError(f"raised {e!r}")
                 outcome.set_exception(error)
 
@@ -84,7 +84,7 @@ class Watch:
     def run_async(
         self, work: Callable[[], Coroutine[Any, Any, Result]], limit: float, what: str
     ) -> Result:
-        """Run a coroutine likewise, on the event loop of all of them."""
+        """Run a coroutine like `run`, on the event loop that all calls share."""
 
         async def beating() -> Result:
             loop = asyncio.get_running_loop()
@@ -106,13 +106,13 @@ class Watch:
         return self.run(lambda: self._loop.run(beating()), limit, what)
 
     def close(self) -> None:
-        """End what episodes have left open, unless the env is stuck in it."""
+        """Close the event loop and what episodes left open in it, unless the env hangs there."""
         if not self._loop.get_loop().is_running():
             with suppress(Stuck):
                 self.run(self._loop.close, self._seconds, "the end")
 
     def _look(self, thread: threading.Thread) -> None:
-        """Remember where the event loop of a thread stands, if that is in the env's own files."""
+        """Record the line that blocks a thread's event loop, if it is in the env's own files."""
         beat = self._beat
         if beat is None or time.monotonic() - beat[0] < STALL:
             return
@@ -121,9 +121,9 @@ class Watch:
             self._stands = beat, frame.f_code.co_qualname, _line(frame)
 
     def _count_standstill(self) -> None:
-        """Count what has kept the event loop since its last beat; called in its own thread.
+        """Record a stall if the loop was blocked since its last beat. Called in its own thread.
 
-        Only there is it known how long the thread had no processor: the system counts such a time
+        Only that thread can tell how long it had no processor, because the system counts such time
         when it is over.
         """
         if self._beat is None or self._stands is None or self._stands[0] is not self._beat:
@@ -137,7 +137,7 @@ class Watch:
             self.stalls[function] = Stall(where=where, function=function, seconds=longest)
 
     def _stuck(self, thread: threading.Thread, limit: float, what: str) -> Stuck:
-        """Return what to say: a call that blocks, or a deadline that passed while all else ran."""
+        """Return the error of a blocking call, or of a deadline that passed while the loop ran."""
         if self._beat is not None and time.monotonic() - self._beat[0] < min(LIVELY, limit / 2):
             frame = next(filter(None, map(self._own_frame, self._waiting())), None)
             at = f"; {frame.f_code.co_qualname} waits" if frame else ""
@@ -152,11 +152,11 @@ class Watch:
         return Stuck(f"{what} did not end within {limit:.3g} s", "", todo)
 
     def _waiting(self) -> Iterator[FrameType]:
-        """Yield the innermost frame of each task of the event loop."""
+        """Yield the innermost frame of each task of the event loop, if possible in own files."""
         for task in asyncio.all_tasks(self._loop.get_loop()):
             frame, coroutine = None, task.get_coro()
             while (inner := getattr(coroutine, "cr_frame", None)) is not None:
-                # A frame of a coroutine that waits has no f_back: its callers are found first.
+                # A frame of a waiting coroutine has no f_back, so its callers are found first.
                 if self._own_frame(inner) is not None or frame is None:
                     frame = inner
                 coroutine = getattr(coroutine, "cr_await", None)
@@ -171,7 +171,7 @@ class Watch:
 
 
 def _forget(loop: asyncio.AbstractEventLoop) -> None:
-    """Close what nobody has closed: this may be called anywhere, also within another loop."""
+    """Close a loop at garbage collection, which may happen anywhere, even inside another loop."""
     if not loop.is_running():
         loop.close()
 

@@ -1,1 +1,1 @@
-"""The GPU memory of a run, by arithmetic, and the settings that would make it fit."""
+"""GPU memory of a run, by arithmetic, and settings that would make it fit."""

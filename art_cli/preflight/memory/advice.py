@@ -1,4 +1,4 @@
-"""Settings that would make a run fit. Pure, as estimate.py is."""
+"""Advice on settings that would make a run fit. Pure, like estimate.py."""
 
 from __future__ import annotations
 
@@ -9,31 +9,33 @@ from typing import Any
 from art_cli.preflight.memory.dimensions import Shape
 from art_cli.preflight.memory.estimate import Moment, Workload, estimate
 
-FEWEST_TOKENS, SHORTEST, FEWEST_ROWS = 1024, 2048, 4  # below, another knob is the better one
+FEWEST_TOKENS, SHORTEST, FEWEST_ROWS = 1024, 2048, 4  # smaller values are not advised
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A setting with which less is taken."""
+    """A change of a setting that lowers the memory need."""
 
-    path: str  # as the config has it
+    path: str  # config key
     value: str
-    job: Workload  # with it
+    job: Workload  # the workload after the change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """Advice to make one moment fit: any one of the changes, or only all of them, or not even
-    those.
+    """Advice to make one moment fit.
+
+    Any one of `changes` is enough, or with `needs_all` all of them together. If even that is not
+    enough, `still` is set.
     """
 
     moment: Moment
     changes: tuple[Change, ...]
     needs_all: bool = False
-    still: float | None = None  # bytes at most with all of them, where that is too much
+    still: float | None = None  # maximum bytes with all changes, if still too much
 
 
-Steps = Callable[[Workload], Iterable[tuple[str, Workload]]]  # milder ones first
+Steps = Callable[[Workload], Iterable[tuple[str, Workload]]]  # mildest first
 
 
 def _to(attribute: str, *values: Any) -> Steps:
@@ -51,12 +53,12 @@ def _halved(attribute: str, least: int) -> Steps:
 
 
 def _shorter(job: Workload) -> Iterable[tuple[str, Workload]]:
-    """Episodes, but with room for a turn and what it answers."""
+    """Yield shorter maximum lengths that still have room for a turn and its prompt."""
     return _halved("max_model_len", max(SHORTEST, 2 * job.max_tokens))(job)
 
 
 def _shared_out(attribute: str, note: str = "") -> Steps:
-    """Over more GPUs, which is for those who have more than the one."""
+    """Yield larger numbers of GPUs, for users who have more than one."""
     return lambda job: (
         []
         if job.shares_gpu
@@ -65,7 +67,7 @@ def _shared_out(attribute: str, note: str = "") -> Steps:
 
 
 def _apart(job: Workload) -> Iterator[tuple[str, Workload]]:
-    """Advise a GPU for the engine alone."""
+    """Yield a separate GPU for the engine."""
     if job.engine == "vllm" and job.shares_gpu:
         yield "[1]", replace(job, shares_gpu=False)
 
@@ -76,13 +78,13 @@ def _with_adapter(job: Workload) -> Iterator[tuple[str, Workload]]:
 
 
 def _quantized(job: Workload) -> Iterator[tuple[str, Workload]]:
-    """Advise a quantized base with an adapter: what is quantized cannot be trained itself."""
+    """Yield quantized bases, only with an adapter: quantized weights cannot be trained."""
     note = " (with engine.sync: adapter)" if job.engine == "vllm" else ""
     for bits in ("8bit", "4bit") if job.rank is not None else ():
         yield f"{bits}{note}", replace(job, quantize=bits)
 
 
-# In the order of what they cost: time first, then what an episode may hold, then exactness.
+# Ordered by cost: first time, then the length of episodes, then precision.
 KNOBS: tuple[tuple[str, Steps], ...] = (
     (
         "train.gradient_checkpointing",
@@ -108,7 +110,7 @@ KNOBS: tuple[tuple[str, Steps], ...] = (
 
 
 def advise(shape: Shape, job: Workload, gpu: int, known: Collection[str]) -> list[Advice]:
-    """For each moment that does not surely fit. Only settings in `known` are changed."""
+    """Return advice for each moment that may not fit. Only settings in `known` are changed."""
     moments: tuple[Moment, ...] = ("rollout", "update")
     return [
         _advise(shape, job, gpu, known, moment)
@@ -135,7 +137,7 @@ def _advise(
     for path, steps in knobs:
         if enough := first_that_fits(job, path, steps):
             return Advice(moment=moment, changes=(*together, enough), needs_all=True)
-        for text, changed in list(steps(job))[-1:]:  # as far as it goes, if that is any help
+        for text, changed in list(steps(job))[-1:]:  # the strongest step, if it helps
             before, after = (estimate(shape, j, gpu).total(moment) for j in (job, changed))
             if after < before:
                 together.append(Change(path=path, value=text, job=changed))

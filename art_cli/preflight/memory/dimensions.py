@@ -1,4 +1,4 @@
-"""The dimensions of a base, as far as its memory depends on them."""
+"""Dimensions of a base that determine its memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A decoder's dimensions."""
+    """The dimensions of a decoder."""
 
     num_layers: int
     hidden: int  # H
@@ -16,20 +16,20 @@ class Shape:
     kv_heads: int
     head_dim: int
     vocab: int  # V
-    has_head_norms: bool  # a norm on each query and key head, as Qwen3's
+    has_head_norms: bool  # a norm on each query and key head, like in Qwen3
     num_params: int
-    num_linear: int  # of them in the layers' linear maps: what is quantized
-    linear_sides: int  # inputs and outputs of what is adapted, added up: an adapter of rank 1
-    # Of a mixture of experts, where `intermediate` is the mean width of its dense and shared MLPs.
-    experts: int = 0  # routed ones of a layer
+    num_linear: int  # parameters in the layers' linear maps, which may be quantized
+    linear_sides: int  # inputs plus outputs of adapted maps: parameters of an adapter of rank 1
+    # For a mixture of experts. `intermediate` is then the mean width of its dense and shared MLPs.
+    experts: int = 0  # routed experts per layer
     experts_per_token: int = 0  # k
     expert_width: int = 0  # I
     num_routed: int = 0  # parameters in all routed experts
-    routed_sides: int = 0  # theirs among linear_sides; 0 where they are not adapted
+    routed_sides: int = 0  # their part of linear_sides; 0 if they are not adapted
 
     @property
     def num_active(self) -> int:
-        """Parameters that one token is computed with."""
+        """The number of parameters used for one token."""
         if not self.experts:
             return self.num_params
         asleep = self.num_routed * (self.experts - self.experts_per_token) // self.experts
@@ -37,10 +37,10 @@ class Shape:
 
     @property
     def mlp_width(self) -> int:
-        """F of a dense model; with the experts that one token is sent to."""
+        """The MLP width for one token: F, plus the widths of its routed experts."""
         return self.intermediate + self.experts_per_token * self.expert_width
 
     @property
     def kv_bytes(self) -> int:
-        """Keys and values of one token in bfloat16."""
+        """Bytes of the keys and values of one token, in bfloat16."""
         return 2 * 2 * self.num_layers * self.kv_heads * self.head_dim

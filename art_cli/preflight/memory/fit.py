@@ -1,4 +1,4 @@
-"""Will an experiment fit on a GPU, and which line of its config to change where it does not."""
+"""Forecast whether an experiment fits on a GPU, and which config lines to change if not."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from art_cli.preflight.memory.shape import UnknownSizeError, shape_of_base
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """The memory that a run would take of a GPU; `gpu` None: it is compared with nothing."""
+    """The memory that a run would need on a GPU. Without `gpu`, nothing is compared."""
 
     base: str
     gpu: Gpu | None
     job: Workload
-    shape: Shape | None = None  # None: the size of the base is not known
-    estimate: MemoryEstimate | None = None  # likewise
-    unknown: str = ""  # and why
+    shape: Shape | None = None  # None: the base's dimensions are unknown
+    estimate: MemoryEstimate | None = None  # None: likewise
+    unknown: str = ""  # why they are unknown
     advice: tuple[Advice, ...] = ()
     origins: dict[str, str]
     document: dict[str, Any]
 
     @property
     def is_impossible(self) -> bool:
-        """True if it certainly does not fit."""
+        """True if the run certainly does not fit."""
         return self.estimate is not None and self.estimate.worst == "does not fit"
 
     def as_json(self) -> dict[str, Any]:
-        """Return the forecast for programs."""
+        """Return the forecast as JSON values."""
         gpu = self.gpu and {"name": self.gpu.name, "bytes": self.gpu.size}
         if self.estimate is None:
             return {"base": self.base, "gpu": gpu, "unknown": self.unknown}
@@ -64,7 +64,7 @@ class Forecast:
         }
 
     def lines(self) -> Iterator[str]:
-        """Return what does not fit and what to change, for a person."""
+        """Yield the text for the user: what does not fit, and what to change."""
         if self.estimate is None or self.gpu is None:
             return
         for a in self.advice:
@@ -91,9 +91,9 @@ class Forecast:
 
 
 def forecast(loaded: LoadedExperiment, gpu: Gpu | None) -> Forecast | None:
-    """None where there is nothing to say: a model that is made on the spot is small.
+    """Return the forecast, or None for a tiny model, which always fits.
 
-    Reads config.json of the base, over the network if need be; raises UsageError where there is no
+    Reads config.json of the base, if necessary over the network. Raises UsageError if there is no
     such model.
     """
     cfg = loaded.experiment
@@ -120,9 +120,9 @@ def forecast(loaded: LoadedExperiment, gpu: Gpu | None) -> Forecast | None:
 
 
 def check_fit(loaded: LoadedExperiment, gpus: list[Gpu]) -> str | None:
-    """Return a warning where the run may run out of memory, before anything is loaded.
+    """Return a warning if the run may run out of memory, before anything is loaded.
 
-    Raises PreflightError where it certainly does not fit on the GPU that is here, UsageError.
+    Raises PreflightError if it certainly does not fit on this machine's GPU, UsageError.
     """
     if not gpus or loaded.experiment.model.device == "cpu":
         return None
@@ -137,7 +137,7 @@ def check_fit(loaded: LoadedExperiment, gpus: list[Gpu]) -> str | None:
 
 
 def job_of(cfg: Experiment, settings: Any, shape: Shape | None) -> Workload:
-    """Return what the experiment asks of the GPU."""
+    """Return the experiment's demands on the GPU."""
     adapter, train, judge = cfg.model.adapter, cfg.train, cfg.judge
     at_once = max(train.scenarios_per_step * train.group_size, cfg.eval.episodes if cfg.eval else 0)
     if cfg.agent.use != "builtin":
@@ -148,7 +148,7 @@ def job_of(cfg: Experiment, settings: Any, shape: Shape | None) -> Workload:
     saved = {(who.checkpoint, who.step) for who in opponents_saved(others).values()}
     asking = at_once if needs_reference(settings) or "start" in seats or saved else 0
     if "policy" in seats:
-        at_once *= 2  # a row for each of two seats, as most games have
+        at_once *= 2  # one row per seat; most games have two
     if judge and judge.model == REFERENCE:
         asking += train.scenarios_per_step * judge.votes
     size = shape.num_params if shape else 0
@@ -186,7 +186,7 @@ def _how(advice: Advice) -> str:
     if advice.still is not None:
         small = "take a smaller model, or a larger GPU"
         if not advice.changes:
-            return f"No setting mends that: {small}"
+            return f"No setting fixes that: {small}"
         return f"With all of these it is still up to {advice.still / GIB:.1f} GiB, so {small}:"
     if advice.needs_all:
         return "All of these together make it fit:"

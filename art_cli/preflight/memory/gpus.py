@@ -1,4 +1,4 @@
-"""The GPUs of this machine, and those that one can rent."""
+"""The GPUs of this machine, and GPU models that can be rented."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from art_cli.errors import UsageError
 
 MIB, GIB = 2**20, 2**30
-SECONDS = 10.0  # for nvidia-smi, which is slow where it has to wake a driver
+SECONDS = 10.0  # for nvidia-smi, which is slow if it has to load the driver
 
-# MiB in all, as nvidia-smi says it of the card.
+# Total memory in MiB, as nvidia-smi reports it.
 CARDS = {
     "T4": 15360,
     "RTX3090": 24576,
@@ -35,16 +35,16 @@ SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:GB|GiB|G)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One card."""
+    """One GPU."""
 
     name: str
     size: int  # bytes
-    free: int | None = None  # bytes; None: it is not here
+    free: int | None = None  # bytes; None: not on this machine
     driver: str | None = None
 
 
 def named(text: str) -> Gpu:
-    """`H100`, or a size such as `24GB`, where a GB is 2**30, as on a card. Raises UsageError."""
+    """Return a GPU by name (`H100`) or size (`24GB`, in units of 2**30). Raises UsageError."""
     wanted = re.sub(r"^NVIDIA[ -]|[ _]", "", text.strip().upper())
     if wanted in CARDS:
         return Gpu(name=wanted, size=CARDS[wanted] * MIB)
@@ -54,11 +54,11 @@ def named(text: str) -> Gpu:
 
 
 def present() -> list[Gpu]:
-    """Return the GPUs that a CUDA program started here would see, in its order."""
+    """Return the GPUs that are visible to a CUDA program started here, in its order."""
     found: dict[str, Gpu] = {}
     for line in _ask()[0].splitlines():
         index, uuid, name, size, free, driver = (part.strip() for part in line.split(","))
-        if size.isdecimal() and free.isdecimal():  # else a device that has no memory of its own
+        if size.isdecimal() and free.isdecimal():  # else a device without its own memory
             gpu = Gpu(name=name, size=int(size) * MIB, free=int(free) * MIB, driver=driver)
             found[index] = found[uuid] = gpu
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -74,7 +74,7 @@ def complaint() -> str:
 
 
 def _ask() -> tuple[str, str]:
-    """Return the cards, a line each, or what nvidia-smi says of why it cannot tell."""
+    """Return the GPUs, one per line, or nvidia-smi's error message."""
     query = "index,uuid,name,memory.total,memory.free,driver_version"
     command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
     try:

@@ -1,4 +1,4 @@
-"""The dimensions of a base, from its config.json alone: no weights are read or downloaded."""
+"""Dimensions of a base from its config.json alone. No weights are read or downloaded."""
 
 from __future__ import annotations
 
@@ -20,25 +20,28 @@ if TYPE_CHECKING:
 
 HUB = "https://huggingface.co"
 SECONDS = 5.0  # for the hub to answer
-# Families whose parameters are counted here; of others the model is built without its weights.
+# Families whose parameters are counted here. For others, the model is built without weights.
 QKV_BIAS = {"llama": False, "mistral": False, "qwen2": True, "qwen3": False}
 
 
 class UnknownSizeError(Exception):
-    """The dimensions cannot be had; the text says why."""
+    """The dimensions are unknown. The message says why."""
 
 
 def shape_of_base(base: str, targets: Sequence[str] = DEFAULT_TARGETS) -> Shape:
-    """Return a base's dimensions; `targets` are those of its adapter.
+    """Return a base's dimensions. `targets` are those of its adapter.
 
-    Raises UnknownSizeError; UsageError where it is certain that there is no such model, or that it
-    has no such targets.
+    Raises UnknownSizeError. Raises UsageError if there is certainly no such model, or it has no
+    such targets.
     """
     return shape_of(read_config(base), targets)
 
 
 def read_config(base: str) -> dict[str, Any]:
-    """config.json of a folder, of the Hugging Face cache, or of the hub. Raises as above."""
+    """Read config.json from a folder, the Hugging Face cache or the hub.
+
+    Raises UnknownSizeError, UsageError.
+    """
     check_base_folder(base)
     file = local_config(base)
     if file is None:
@@ -52,7 +55,7 @@ def read_config(base: str) -> dict[str, Any]:
 
 
 def local_config(base: str) -> Path | None:
-    """Return where config.json is on this machine; None where the hub must be asked.
+    """Return the path of config.json on this machine, or None if only the hub may have it.
 
     Raises UsageError.
     """
@@ -95,7 +98,7 @@ def counted(config: dict[str, Any]) -> Shape:
 
 
 def measured(config: dict[str, Any], targets: Sequence[str] = DEFAULT_TARGETS) -> Shape:
-    """Build the model without its weights and count; this imports torch and takes seconds."""
+    """Count the parameters of a model built without weights. Imports torch, which takes seconds."""
     import torch
     from transformers import AutoConfig
 
@@ -108,7 +111,7 @@ def measured(config: dict[str, Any], targets: Sequence[str] = DEFAULT_TARGETS) -
         model = class_of(whole)._from_config(whole)
     head = model.get_output_embeddings()
     maps = [m for m in model.modules() if isinstance(m, torch.nn.Linear) and m is not head]
-    text = model.config.get_text_config()  # whose length some families work out
+    text = model.config.get_text_config()  # some families compute its number of layers
     sizes = _dimensions(text.to_dict() | {"num_hidden_layers": text.num_hidden_layers})
     chosen = chosen_parts(model, targets)
     if any(p.is_fused for p in parts_of(model)):
@@ -124,7 +127,7 @@ def measured(config: dict[str, Any], targets: Sequence[str] = DEFAULT_TARGETS) -
 
 
 def _mixture(sizes: dict[str, int], parts: list[ModelPart], config: Any) -> dict[str, int]:
-    """Return what a mixture of experts has beside, and its dense MLPs' mean width over layers."""
+    """Return the dimensions of the experts, and the mean width of dense MLPs over all layers."""
     from art_cli.models.routing import experts_per_token
 
     fused = [p.tensor for p in parts if p.is_fused]

@@ -1,4 +1,4 @@
-"""A small model with random weights, of a base's own architecture: made from its config.json."""
+"""A small model with random weights and the architecture of a base's config.json."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from art_cli.models.classes import class_of
 from art_cli.preflight.small_model.config import BROKEN, no_model, shrunk
 
-DECAYS = ("A_log", "dt_bias", "conv1d", ".D", "time_", "recurrent_")  # parts of names
+DECAYS = ("A_log", "dt_bias", "conv1d", ".D", "time_", "recurrent_")  # parts of parameter names
 
 
 def small_model(config: dict[str, Any], vocab_size: int, seed: int) -> PreTrainedModel:
-    """Return a small model of the architecture in float32; the same for the same seed.
+    """Return a small float32 model of the architecture, determined by the seed.
 
-    Raises UsageError where the config makes no language model.
+    Raises UsageError if the config does not describe a language model.
     """
     small = shrunk(config, vocab_size)
     torch.manual_seed(seed)
@@ -27,22 +27,24 @@ def small_model(config: dict[str, Any], vocab_size: int, seed: int) -> PreTraine
 
 
 def vocabulary_of(tokenizer: PreTrainedTokenizerBase) -> int:
-    """Return how many embeddings the tokenizer's ids take: some leave ids out."""
+    """Return the number of embeddings that the tokenizer's ids need. Some ids may be unused."""
     return 1 + max(tokenizer.get_vocab().values())
 
 
 @torch.no_grad()
 def spread(model: PreTrainedModel, seed: int) -> None:
-    """Give every weight a value of its own, wide enough to matter and no wider.
+    """Give every weight a different value, large enough to affect the result.
 
-    As they are initialised, many are zero, one or alike: who leaves out a bias or a sink computes
-    the same. What recurrences decay by stays as the family makes it.
+    Initial values are often 0, 1 or identical, so a forward pass that drops a bias or a sink would
+    go unnoticed. Decay parameters of recurrences keep the family's values.
     """
     generator = torch.Generator().manual_seed(seed)
     head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
     tied = head is not None and head.weight is embedding.weight
-    scale = 0.2 if tied or "gemma" in str(model.config.model_type) else 1.0  # they scale it up
-    for name, p in model.named_parameters():  # a tied one once
+    scale = (
+        0.2 if tied or "gemma" in str(model.config.model_type) else 1.0
+    )  # embeddings are scaled up
+    for name, p in model.named_parameters():  # tied weights come once
         if any(word in name for word in DECAYS):
             continue
         noise = torch.randn(p.shape, generator=generator)

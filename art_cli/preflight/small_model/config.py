@@ -1,9 +1,9 @@
-"""A small config of the same architecture as a config.json: what can be tried of a base anywhere.
+"""A small config of the same architecture as a config.json, to test a base on any machine.
 
-Widths and counts become small, and what sets the architecture apart stays: one layer of each kind
-in their order, windows and chunks that a short conversation exceeds, the rope's scaling, experts,
-latent ranks, towers of wrappers, special tokens. transformers' own config class reads the
-config.json first, so that old names of fields and defaults that are not written are known.
+Widths and counts become small. The features of the architecture stay: one layer of each kind in
+order, windows and chunks that a short conversation exceeds, RoPE scaling, experts, latent ranks,
+vision towers, special tokens. transformers' own config class reads the config.json first, which
+resolves old field names and defaults.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ BROKEN = (
 
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth", "layers")
 MOST_LAYERS = 8
-LEADING = (  # how many layers at the beginning are of one kind
+LEADING = (  # fields that count layers of one kind at the beginning
     *("first_k_dense_replace", "num_dense_layers", "max_window_layers", "num_hash_layers"),
     *("moe_layer_start_index",),
 )
 TRAILING = ("num_kv_shared_layers",)  # likewise at the end
-INDEXES = ("_layers", "_ids", "_indices", "_idxs", "_indexes")  # ends of names of lists of layers
+INDEXES = ("_layers", "_ids", "_indices", "_idxs", "_indexes")  # suffixes of lists of layers
 
 
 def shrunk(config: dict[str, Any], vocab_size: int | None = None) -> PreTrainedConfig:
-    """Return a small config of the architecture, with this vocabulary or its own.
+    """Return a small config of the architecture, with this vocabulary size or its own.
 
-    Raises UsageError where transformers makes no config of it.
+    Raises UsageError if transformers cannot create such a config.
     """
     whole = as_transformers_reads(config)
     try:
@@ -52,9 +52,9 @@ def shrunk(config: dict[str, Any], vocab_size: int | None = None) -> PreTrainedC
 
 
 def as_transformers_reads(config: dict[str, Any]) -> PreTrainedConfig:
-    """Return transformers' object of a config.json, without what says how weights are stored.
+    """Return transformers' config object of a config.json, without fields about weight storage.
 
-    Raises UsageError where it makes none of it.
+    Raises UsageError if transformers cannot create it.
     """
     known = {name: value for name, value in config.items() if name not in DROPPED}
     with TemporaryDirectory() as folder:
@@ -74,9 +74,9 @@ def no_model(error: Exception) -> UsageError:
 def _small(
     config: PreTrainedConfig, given: dict[str, Any], vocab_size: int | None
 ) -> dict[str, Any]:
-    """Return the fields of a config, and of those in it, for a small one of its class.
+    """Return the fields of a config and its sub-configs for a small one of the same class.
 
-    What a class derives from its fields is left out, for it to derive again.
+    Fields that the class derives from others are left out, so it derives them again.
     """
     own = {config.attribute_map.get(field.name, field.name) for field in fields(config)}
     own |= {"per_layer_config", *(name for name in given if name in (*AT_MOST, *KEY_HEADS))}
@@ -103,7 +103,7 @@ def _small(
 
 
 def _is_without_effect(name: str, whole: dict[str, Any]) -> bool:
-    """Return whether a window is as long as any text."""
+    """Return whether a window is at least as long as any text."""
     longest = whole.get("max_position_embeddings")
     return name == "sliding_window" and bool(longest and (whole[name] or 0) >= longest)
 
@@ -112,7 +112,7 @@ def _is_without_effect(name: str, whole: dict[str, Any]) -> bool:
 
 
 def _of_fewer_layers(whole: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields with the first layer of each kind, and at least two layers."""
+    """Return the fields for the first layer of each kind, and at least two layers."""
     name = next((name for name in LAYERS if isinstance(whole.get(name), int)), None)
     lists = [v for k, v in whole.items() if k in ("layer_types", "layers_block_type") and v]
     count = whole[name] if name else len(lists[0]) if lists else 0
@@ -136,18 +136,18 @@ def _of_fewer_layers(whole: dict[str, Any]) -> dict[str, Any]:
             small[field] = chosen
         else:
             small[field] = [i for i, is_in in enumerate(chosen) if is_in]
-    if "attention_types" in small:  # of GPT-Neo: [[kinds, how often]]
+    if "attention_types" in small:  # GPT-Neo: [[kinds, repetitions]]
         small["attention_types"] = [[small["attention_types"][0][0][: len(kept)], 1]]
     return small | ({name: len(kept)} if name else {})
 
 
 def _is_new(kind: tuple[Any, ...], before: list[tuple[Any, ...]]) -> bool:
-    """Return whether a layer of the kind is to be kept: twice where layers share their weights."""
+    """Return whether to keep a layer of this kind. Layers that share weights are kept twice."""
     return before.count(kind) < (2 if "hybrid" in kind else 1)
 
 
 def _pattern(name: str, value: Any, count: int) -> list[Any] | None:
-    """Return what a field says of each layer; None where it is not about layers."""
+    """Return a field's value for each layer, or None if the field is not about layers."""
     if name in LEADING and isinstance(value, int):
         return [index < value for index in range(count)]
     if name in TRAILING and isinstance(value, int):
@@ -164,7 +164,7 @@ def _pattern(name: str, value: Any, count: int) -> list[Any] | None:
 
 
 def _vocabulary(small: dict[str, Any], size: int) -> dict[str, Any]:
-    """Return the size, and the special tokens that are in it."""
+    """Return the vocabulary size, and special tokens limited to it."""
     names = ("vocab_size", "vocab_size_per_layer_input", "decoder_vocab_size")
     found: dict[str, Any] = {name: size for name in names if small.get(name)}
     for name, value in small.items():

@@ -1,13 +1,13 @@
-"""The widths of a small config, each in its proportion to the others."""
+"""Widths of a small config, in proportion to those of the original."""
 
 from __future__ import annotations
 
 from typing import Any
 
 HIDDEN, HEADS, HEAD_DIM = 64, 4, 16
-WINDOW, CHUNK, TRAINED = 16, 32, 64  # tokens: of a window, of a chunk, that rope was trained on
+WINDOW, CHUNK, TRAINED = 16, 32, 64  # tokens: window, chunk, RoPE's training length
 
-# What a field is at most, by its name.
+# Maximum value of a config field, by name.
 AT_MOST: dict[str, int] = {
     **dict.fromkeys(("hidden_size", "n_embd", "d_model", "lru_width", "dim_model"), HIDDEN),
     **dict.fromkeys(("word_embed_proj_dim", "out_hidden_size", "text_hidden_size"), HIDDEN),
@@ -61,7 +61,7 @@ AT_MOST: dict[str, int] = {
     "expert_layer_period": 2,
     "expert_layer_offset": 1,
 }
-# A count of key heads, and that of the heads which it must divide.
+# Count of key heads -> count of the heads that it must divide.
 KEY_HEADS = {
     "num_key_value_heads": "num_attention_heads",
     "num_kv_heads": "num_attention_heads",
@@ -79,7 +79,7 @@ def at_most(value: Any, most: int) -> Any:
 
 
 def heads_of(whole: dict[str, Any], small: dict[str, Any]) -> dict[str, Any]:
-    """Return numbers and widths of heads, and what is said in their proportion."""
+    """Return the numbers and widths of heads, and fields in proportion to them."""
     found: dict[str, Any] = {}
     for name, of in KEY_HEADS.items():
         if isinstance(whole.get(name), int) and isinstance(whole.get(of), int):
@@ -119,7 +119,7 @@ def heads_of(whole: dict[str, Any], small: dict[str, Any]) -> dict[str, Any]:
 def _of_layer(
     whole: dict[str, Any], small: dict[str, Any], layer: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return what one layer has of its own, in the proportions of all."""
+    """Return one layer's own overrides, shrunk in proportion like the whole model."""
     found = {k: at_most(v, AT_MOST[k]) if k in AT_MOST else v for k, v in layer.items()}
     if "head_dim" in layer and whole.get("head_dim"):
         found["head_dim"] = max(4, layer["head_dim"] * small["head_dim"] // whole["head_dim"])
@@ -136,7 +136,7 @@ def _ratio(values: dict[str, Any], one: str, other: str) -> int | None:
 
 
 def _head_dim(whole: dict[str, Any], small: dict[str, Any]) -> int:
-    """Return the width of a head: of latent attention's in its parts; wide enough to rotate."""
+    """Return the width of a head, wide enough for RoPE. Latent attention has its own parts."""
     latent, rotated = whole.get("qk_rope_head_dim"), whole.get("qk_nope_head_dim")
     if latent and whole.get("head_dim") == latent:
         return small["qk_rope_head_dim"]
@@ -147,14 +147,14 @@ def _head_dim(whole: dict[str, Any], small: dict[str, Any]) -> int:
 
 
 def _ropes(values: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the rope's parameters: of the model, or of each kind of layer."""
+    """Return the RoPE parameters of the model, or those of each kind of layer."""
     rope = values.get("rope_parameters") or {}
     several = [each for each in rope.values() if isinstance(each, dict)]
     return several or [rope]
 
 
 def rope_of(whole: dict[str, Any], small: dict[str, Any]) -> dict[str, Any]:
-    """Return the rope's parameters for narrower heads and shorter texts."""
+    """Return the RoPE parameters for narrower heads and shorter texts."""
     given = whole["rope_parameters"]
     if any(isinstance(each, dict) for each in given.values()):
         return {
@@ -180,15 +180,15 @@ def rope_of(whole: dict[str, Any], small: dict[str, Any]) -> dict[str, Any]:
 
 
 def depends_on_length(rope: dict[str, Any]) -> bool:
-    """Return whether the rope turns otherwise where a forward is longer than it was trained on.
+    """Return whether RoPE changes for a forward longer than its training length.
 
-    Then neither a shared prefix nor a cache is right beyond that length.
+    Then neither shared prefixes nor caches are correct beyond that length.
     """
     return rope.get("rope_type", rope.get("type")) in ("longrope", "dynamic")
 
 
 def _sections(sections: list[int], half: int) -> list[int]:
-    """Return the sections in their proportions, `half` in all."""
+    """Return the sections in proportion, with the sum `half`."""
     found = [max(1, each * half // sum(sections)) for each in sections]
     found[0] += half - sum(found)
     return found

@@ -1,8 +1,8 @@
-"""Advantages: how much better than its siblings a trajectory was.
+"""Advantages: the reward of a trajectory relative to its siblings.
 
-An advantage is a function of the step's groups. It returns, for each group, the credit of each of
-its `valid` trajectories: a number, or a number for each turn that was sampled in it. Those here are
-written against the same interface as one that a config names as FILE.py:NAME.
+An advantage function takes the groups of a step. It returns, for each group, the credit of each of
+its `valid` trajectories: a number, or a number for each sampled turn. The functions here have the
+same interface as a custom one, which a config names as FILE.py:NAME.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from art_cli.errors import UsageError
 from art_cli.training.algorithm.sample_groups import sample_groups
 from art_cli.types import Trajectory, TrajectoryGroup
 
-SMALL_STD = 1e-6  # keeps near-ties finite; far below any reward difference that means something
+SMALL_STD = 1e-6  # keeps near-ties finite; far below any meaningful reward difference
 KEY = "train.advantage"
 
 Credit = float | list[float]  # of a trajectory, or of each of its sampled turns
@@ -27,12 +27,12 @@ AdvantageFn = Callable[[list[TrajectoryGroup]], list[list[Credit]]]
 
 
 def mean(groups: list[TrajectoryGroup]) -> list[list[Credit]]:
-    """Return r - mean(group), after Dr. GRPO (2503.20783): near-ties are not inflated."""
+    """Return r - mean(group), after Dr. GRPO (2503.20783), which does not inflate near-ties."""
     return [[*_centered(group.rewards)] for group in groups]
 
 
 def group_std(groups: list[TrajectoryGroup]) -> list[list[Credit]]:
-    """Return that over the group's sample standard deviation (GRPO, 2402.03300, eq. 21)."""
+    """Return r - mean(group), over the group's sample std (GRPO, 2402.03300, eq. 21)."""
     scales = [_scale(g.rewards) for g in groups]
     return [
         [a / scale for a in _centered(g.rewards)] for g, scale in zip(groups, scales, strict=True)
@@ -40,13 +40,13 @@ def group_std(groups: list[TrajectoryGroup]) -> list[list[Credit]]:
 
 
 def batch_std(groups: list[TrajectoryGroup]) -> list[list[Credit]]:
-    """Return that over the sample standard deviation of all rewards of the step."""
+    """Return r - mean(group), over the sample standard deviation of all rewards of the step."""
     scale = _scale([r for group in groups for r in group.rewards])
     return [[a / scale for a in _centered(group.rewards)] for group in groups]
 
 
 def leave_one_out(groups: list[TrajectoryGroup]) -> list[list[Credit]]:
-    """Return r - mean(the others) (RLOO, 2402.14740)."""
+    """Return r - mean(other trajectories of the group) (RLOO, 2402.14740)."""
     return [
         [a * len(g.valid) / max(1, len(g.valid) - 1) for a in _centered(g.rewards)] for g in groups
     ]
@@ -60,7 +60,7 @@ ADVANTAGES: dict[str, AdvantageFn] = {
 }
 
 
-@lru_cache  # a file that is edited while a run goes on changes nothing in it
+@lru_cache  # edits to the file during a run have no effect
 def advantage_named(name: str) -> AdvantageFn:
     """Return the function that `train.advantage` names. Raises UsageError."""
     function: Any = named(KEY, name, ADVANTAGES)
@@ -73,9 +73,9 @@ def advantage_named(name: str) -> AdvantageFn:
 
 
 def set_advantages(groups: list[TrajectoryGroup], name: str) -> None:
-    """Write into each trajectory that has a reward its advantage over its siblings.
+    """Compute the advantage of each trajectory that has a reward, and store it in the trajectory.
 
-    Raises UsageError where a function of the user's own raises, or returns what does not fit.
+    Raises UsageError if a custom function raises or returns a value of the wrong form.
     """
     function = advantage_named(name)
     with blaming(KEY, name, function):
@@ -90,10 +90,10 @@ def set_advantages(groups: list[TrajectoryGroup], name: str) -> None:
 
 
 def try_advantage(name: str) -> str | None:
-    """Call the function on made-up groups, so that what is wrong with it is known at once.
+    """Call the function on made-up groups, to report its errors before the run starts.
 
-    Returns what it failed with where that may be for want of what only an env gives. Raises
-    UsageError where it is wrong whatever it is given.
+    Returns a warning if the error may be caused by the made-up groups lacking data of a real env.
+    Raises UsageError if the function is wrong for any input.
     """
     try:
         set_advantages(sample_groups(), name)
@@ -101,7 +101,8 @@ def try_advantage(name: str) -> str | None:
         if e.__cause__ is None or is_plain(e.__cause__, advantage_named(name)):
             raise
         return (
-            f"{e}. That was on made-up groups; all is well if it looks for what only your env gives"
+            f"{e}. That was on made-up groups. Ignore it if the function needs data that only your "
+            "env gives"
         )
     return None
 
@@ -112,7 +113,7 @@ def teaches(group: TrajectoryGroup) -> bool:
 
 
 def has_gradient(rewards: list[float]) -> bool:
-    """Return whether the group teaches anything: not if all its rewards are equal."""
+    """Return whether the rewards give a gradient, which equal rewards do not."""
     return max(rewards) - min(rewards) > SMALL_STD if rewards else False
 
 
@@ -128,7 +129,7 @@ def _set(trajectory: Trajectory, credit: Any, where: str) -> None:
 
 
 def _of(wanted: Sequence[Any], given: Any, told: str) -> Sequence[Any]:
-    """Return a list that has to have one entry for each of the wanted. Raises UsageError."""
+    """Return the list `given` if it has one entry for each of `wanted`. Raises UsageError."""
     if not isinstance(given, list | tuple):
         raise UsageError(told.format(f"{type(given).__name__}, expected a list,", len(wanted)))
     if len(given) != len(wanted):
@@ -145,7 +146,7 @@ def _finite(value: Any, where: str) -> float:
 
 
 def _centered(rewards: list[float]) -> list[float]:
-    """Return the rewards less their mean; exact zeros where they are all the same."""
+    """Return the rewards minus their mean. If all are equal, return exact zeros."""
     if not has_gradient(rewards):
         return [0.0] * len(rewards)
     average = statistics.fmean(rewards)
@@ -153,8 +154,9 @@ def _centered(rewards: list[float]) -> list[float]:
 
 
 def _scale(rewards: list[float]) -> float:
-    """Return their sample standard deviation, a little more than 0 where they are all the same.
+    """Return the sample standard deviation plus SMALL_STD.
 
-    Not by `statistics`, which computes it in fractions: for a small model that shows in a step.
+    `statistics.stdev` computes in fractions, which is slow enough to show in the step of a small
+    model.
     """
     return math.hypot(*_centered(rewards)) / math.sqrt(max(1, len(rewards) - 1)) + SMALL_STD

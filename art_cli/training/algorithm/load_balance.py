@@ -1,12 +1,12 @@
-"""The auxiliary loss that keeps the routers of a mixture of experts from using few of them.
+"""Auxiliary loss that balances the load of the experts in a mixture of experts.
 
 Switch Transformer (2101.03961, eq. 4 to 6), for a choice of k experts, as a mean over the layers:
 
     loss = mean_l E sum_e f_le P_le      f_le: share of all choices that fell on expert e
                                          P_le: mean over tokens of softmax(router logits)_e
 
-It is 1 where all experts are used alike. f has no gradient. It is counted over the whole step
-first; what is left is a sum over tokens, so a step may be split into microbatches in any way:
+The loss is 1 if all experts are used equally. f has no gradient. It is counted over the whole step
+first. The rest is a sum over tokens, so a step may be split into microbatches in any way:
 
     loss = sum_t mean_l E sum_e f_le softmax(router logits)_lte / N
 
@@ -32,7 +32,7 @@ class Load:
 
     @classmethod
     def of(cls, said: list[list[Routed]], repeats: Tensor) -> Load:
-        """Count the choices of tokens of which each stands for `repeats` [N]."""
+        """Count the routers' choices. Token n counts `repeats[n]` times."""
         weights = repeats.double()
         rows = [
             torch.zeros(
@@ -48,17 +48,17 @@ class Load:
 
     @property
     def fractions(self) -> Tensor:
-        """Return f: of each layer's choices, the share of each expert."""
+        """The share f of each expert in the choices of each layer, shape [layers, experts]."""
         return self.counts / self.counts.sum(1, keepdim=True).clamp(min=1)
 
     @property
     def imbalance(self) -> float:
-        """Return the most used expert's share over the mean share, as a mean over layers."""
+        """The most used expert's share over the mean share, as a mean over layers."""
         return float((self.fractions.amax(1) * self.counts.shape[1]).mean())
 
 
 def balance_loss(said: list[list[Routed]], repeats: Tensor, whole: Load) -> Tensor:
-    """Return these tokens' part of the loss of a step whose load is `whole`."""
+    """Return these tokens' part of the balancing loss of a step whose total load is `whole`."""
     weights = repeats.float() / whole.tokens.item()
     fractions = whole.fractions.to(weights.device, torch.float32)
     by_layer = [

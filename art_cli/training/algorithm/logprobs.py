@@ -1,8 +1,9 @@
 """Log-probabilities of chosen tokens, without [T, V] logits for the whole sequence.
 
-The gradient is made in the forward: the derivative of the loss by a token's log-probability is
-known as soon as that is, so a chunk's logits become the gradient of its hidden states (and of the
-head) at once and are never needed again. One chunk of logits is alive at a time, all in fp32.
+The forward pass already computes the gradient. The derivative of the loss with respect to a token's
+log-probability is known as soon as the log-probability is. So a chunk's logits are turned into the
+gradient of its hidden states (and of the head) at once, and are not needed again. Only one chunk of
+fp32 logits exists at a time.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from art_cli.models.forward.products import product
 
 CHUNK_ELEMENTS = 2**25  # logits alive at once: 128 MB in fp32
 
-# (log-probabilities of these rows, which rows) -> their share of the loss, a scalar
+# (log-probabilities of these rows, the rows) -> their share of the loss, a scalar
 Objective = Callable[[Tensor, slice], Tensor]
 
 
@@ -28,7 +29,7 @@ def chosen_logprobs(
 ) -> Tensor:
     """Return log softmax(logits of hidden [S, D] / temperature) at ids [S]: [S], fp32, detached.
 
-    Of the tokens that are `allowed` alone, where that is given.
+    With `allowed`, the softmax is over the allowed tokens only.
     """
     with torch.no_grad():
         parts = [
@@ -49,8 +50,9 @@ def head_loss(
 ) -> tuple[Tensor, Tensor]:
     """Return (loss, log-probabilities [S] without gradient), see `chosen_logprobs`.
 
-    `objective` gives the loss of rows from their log-probabilities. Where a row's share depends on
-    that row alone (`by_row`) it is called a chunk at a time; else once, after a first pass.
+    `objective` computes the loss of rows from their log-probabilities. With `by_row`, a row's share
+    depends on that row only, and `objective` is called once per chunk. Otherwise it is called once
+    for all rows, after a first pass.
     """
     loss, logprobs = _HeadLoss.apply(
         hidden, head.weight, head.bias, head, ids, temperature, objective, by_row, allowed
@@ -90,8 +92,8 @@ class _HeadLoss(torch.autograd.Function):
                 loss += share
             else:
                 slope = slopes[rows]
-            # d logprob / d logits = onehot - softmax, in the memory of the logits. Of what is not
-            # allowed the softmax is 0, and so is this.
+            # d logprob / d logits = onehot - softmax, written into the memory of the logits. Both
+            # are 0 for tokens that are not allowed.
             grad = weights.mul_(-slope[:, None] / total)
             grad.scatter_add_(1, ids[rows, None], slope[:, None])
             if temperature != 1:
@@ -133,8 +135,8 @@ def _chunk(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | float]:
     """Return (log-probabilities [S], softmax weights [S, V], their sums [S, 1], `Head.slope`).
 
-    They are of these rows, in fp32. exp is the dearest part after the product; it is done once for
-    both.
+    All are for these rows, in fp32. exp is the most expensive part after the matrix product, so it
+    is computed once for both results.
     """
     logits = head.logits(hidden[rows])
     steep = head.slope(logits)
@@ -150,7 +152,7 @@ def _chunk(
 
 
 def _slopes(objective: Objective, logprobs: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
-    """Return (the loss of the rows, its derivative by each log-probability)."""
+    """Return the loss of the rows, and its derivative with respect to each log-probability."""
     with torch.enable_grad():
         leaf = logprobs.detach().requires_grad_()
         loss = objective(leaf, rows)

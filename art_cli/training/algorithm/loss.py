@@ -4,13 +4,13 @@ All are a sum over the sampled tokens t of one optimizer step,
 
     loss = sum_t w_t * term_t        rho_t = exp(log pi(y_t) - log mu(y_t))
 
-and differ in the term and in the weights w, which do not depend on the policy. The weights are made
-for the whole step before it is split into microbatches, so that the split changes nothing.
+and differ in the term and in the weights w, which do not depend on the policy. The weights are
+computed for the whole step before it is split into microbatches, so the split changes nothing.
 
-What papers call a sequence, an output or a response is a whole trajectory here: all that the model
-sampled in one rollout. Where a trajectory forked into several sequences, its weights and GSPO's
-ratio are still of all its sampled tokens together. docs/losses.md has the names elsewhere, and how
-to write one's own.
+A sequence, output or response in the papers is a whole trajectory here: everything that the model
+sampled in one rollout. If a trajectory forked into several sequences, its weights and GSPO's ratio
+still cover all of its sampled tokens together. docs/losses.md lists the names in other libraries
+and explains how to write a custom loss.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ KEY = "train.loss"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
-    """The facts about each sampled token before the forward; all are [T]."""
+    """Per-token inputs of a loss that do not depend on the forward pass. All have shape [T]."""
 
     engine_logprobs: Tensor  # log mu
     advantages: Tensor
     weights: Tensor
-    unit: Tensor  # of the microbatch, int64: the trajectory where the loss has one ratio for it
+    unit: Tensor  # int64 index of the token's trajectory in the microbatch, see `Microbatch.unit`
     ref_logprobs: Tensor | None = None
 
     def __getitem__(self, part: slice) -> Tokens:
-        """Return some of the tokens, in order."""
+        """Return a slice of the tokens."""
         ref = self.ref_logprobs
         return Tokens(
             engine_logprobs=self.engine_logprobs[part],
@@ -51,7 +51,7 @@ class Tokens:
         )
 
     def cpu(self) -> Tokens:
-        """Return these numbers on the CPU."""
+        """Return a copy on the CPU."""
         ref = self.ref_logprobs
         return Tokens(
             engine_logprobs=self.engine_logprobs.cpu(),
@@ -64,36 +64,36 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """The sampled tokens of one optimizer step, of all ranks, groups without gradient included."""
+    """Counts of one optimizer step over all ranks, including groups without a gradient."""
 
-    tokens: int
-    trajectories: int  # those that have tokens
+    tokens: int  # sampled
+    trajectories: int  # with at least one sampled token
     groups: int
     max_model_len: int  # Dr. GRPO's constant length
 
 
-# The ratio that a token of A < 0 counts with at most (dual clip, 1912.09729, eq. 5). PPO's bound
-# has none: of a token that came to be 93 times as likely by the first update with a batch, the
-# second's gradient was 200 times as long as usual, and ended the policy. verl has 3, too.
+# Upper bound of the ratio of a token with A < 0 (dual clip, 1912.09729, eq. 5), as in verl. PPO
+# does not bound it: once, the first update made a token 93 times as likely, the gradient of the
+# second was 200 times as long as usual, and the policy collapsed.
 DUAL_CLIP = 3.0
 
 # (policy_logprobs [T], tokens, clip_low, clip_high) -> terms [T]
 TermFn = Callable[[Tensor, Tokens, float, float], Tensor]
-# (policy_logprobs [T], tokens, clip_low, clip_high) -> where the clip is in effect [T]
+# (policy_logprobs [T], tokens, clip_low, clip_high) -> True where the clip is in effect [T]
 ClippedFn = Callable[[Tensor, Tokens, float, float], Tensor]
-# (counts, tokens of the group, tokens of the trajectory) -> weight of each of the latter
+# (counts, tokens of the group, tokens of the trajectory) -> weight of each token of the trajectory
 WeightFn = Callable[[Counts, int, int], float]
 # (policy_logprobs [T], tokens) -> ratio at each token [T]
 RatioFn = Callable[[Tensor, Tokens], Tensor]
 
 
 def token_ratio(policy_logprobs: Tensor, tokens: Tokens) -> Tensor:
-    """Return rho of each token."""
+    """Return rho of each token, shape [T]."""
     return torch.exp(policy_logprobs - tokens.engine_logprobs)
 
 
 def trajectory_ratio(policy_logprobs: Tensor, tokens: Tokens) -> Tensor:
-    """Return the geometric mean of rho over the trajectory, at each of its tokens."""
+    """Return, for each token, the geometric mean of rho over its trajectory, shape [T]."""
     logratio = policy_logprobs - tokens.engine_logprobs
     num = int(tokens.unit.max()) + 1 if len(tokens.unit) else 0
     total = logratio.new_zeros(num).index_add(0, tokens.unit, logratio)
@@ -102,25 +102,25 @@ def trajectory_ratio(policy_logprobs: Tensor, tokens: Tokens) -> Tensor:
 
 
 def clipped(policy_logprobs: Tensor, tokens: Tokens, clip_low: float, clip_high: float) -> Tensor:
-    """Return -min(rho A, clip(rho, 1 - low, 1 + high) A), PPO's (1707.06347, eq. 7), by token.
+    """Return -min(rho A, clip(rho, 1 - low, 1 + high) A) per token (PPO, 1707.06347, eq. 7).
 
-    The wider upper bound is DAPO's clip-higher (2503.14476, section 3.1). Where A < 0, rho counts
-    as DUAL_CLIP at most.
+    The wider upper bound is DAPO's clip-higher (2503.14476, section 3.1). If A < 0, rho is capped
+    at DUAL_CLIP.
     """
     rho = token_ratio(policy_logprobs, tokens)
     return _pessimistic(rho, tokens.advantages, clip_low, clip_high)
 
 
 def gspo(policy_logprobs: Tensor, tokens: Tokens, clip_low: float, clip_high: float) -> Tensor:
-    """The same with one ratio a trajectory, s = exp(mean_t log rho_t) (2507.18071, eq. 5, 7)."""
+    """Return `clipped` with one ratio a trajectory: exp(mean_t log rho_t) (2507.18071, eq. 5)."""
     s = trajectory_ratio(policy_logprobs, tokens)
     return _pessimistic(s, tokens.advantages, clip_low, clip_high)
 
 
 def cispo(policy_logprobs: Tensor, tokens: Tokens, clip_low: float, clip_high: float) -> Tensor:
-    """Return -sg[min(rho, cap)] A log pi (2506.13585, eq. 4): no token loses its gradient.
+    """Return -sg[min(rho, cap)] A log pi (2506.13585, eq. 4). Every token keeps its gradient.
 
-    `clip_high` is the cap itself; there is no lower bound.
+    `clip_high` is the cap itself. There is no lower bound.
     """
     rho = token_ratio(policy_logprobs.detach(), tokens)
     return -rho.clamp(max=clip_high) * tokens.advantages * policy_logprobs
@@ -129,9 +129,9 @@ def cispo(policy_logprobs: Tensor, tokens: Tokens, clip_low: float, clip_high: f
 def kl_k3(policy_logprobs: Tensor, tokens: Tokens, ratio: RatioFn = token_ratio) -> Tensor:
     """Return the KL to the reference, rho (exp(d) - d - 1) with d = log ref - log pi.
 
-    Schulman's k3 (joschu.net/blog/kl-approx.html) under the sampler's distribution. The ratio is
-    part of the gradient: without it the expectation of the gradient is not that of the KL. `ratio`
-    is the loss's own; with GSPO's, one a trajectory, that holds only roughly (TRL does the same).
+    This is Schulman's k3 (joschu.net/blog/kl-approx.html) under the sampler's distribution. The
+    ratio is part of the gradient; without it the expected gradient is not that of the KL. `ratio`
+    is the loss's own. With GSPO's ratio, one per trajectory, the result is approximate (as in TRL).
     """
     assert tokens.ref_logprobs is not None
     rho = ratio(policy_logprobs, tokens)
@@ -145,8 +145,10 @@ def _pessimistic(ratio: Tensor, advantages: Tensor, low: float, high: float) -> 
 
 
 def _outside(ratio: Tensor, advantages: Tensor, low: float, high: float) -> Tensor:
-    """The tokens whose gradient the clip takes away: where the ratio already went the right way,
-    and where it went the wrong way so far that one token would be most of the gradient.
+    """Return True for tokens whose gradient the clip removes.
+
+    Either the ratio already moved in the intended direction past the bound, or it moved so far in
+    the other direction that the token would dominate the gradient.
     """
     is_far = (ratio < 1 - low) | (ratio > max(DUAL_CLIP, 1 + high))
     return ((ratio > 1 + high) & (advantages > 0)) | (is_far & (advantages < 0))
@@ -165,55 +167,57 @@ def _capped_tokens(policy_logprobs: Tensor, tokens: Tokens, low: float, high: fl
 
 
 def _token_mean(n: Counts, group: int, trajectory: int) -> float:
-    """Count every token of the step the same."""
+    """Weigh every token of the step equally."""
     return 1 / n.tokens
 
 
 def _group_mean(n: Counts, group: int, trajectory: int) -> float:
-    """Count every group the same, and every token of a group: 2503.14476, eq. 8 to the letter."""
+    """Weigh every group equally, and every token within a group (2503.14476, eq. 8 as written)."""
     return 1 / (n.groups * group)
 
 
 def _sequence_mean(n: Counts, group: int, trajectory: int) -> float:
-    """Count every trajectory the same, and every token of a trajectory: 2402.03300, eq. 3."""
+    """Weigh every trajectory equally, and every token within a trajectory (2402.03300, eq. 3)."""
     return 1 / (n.trajectories * trajectory)
 
 
 def _constant(n: Counts, group: int, trajectory: int) -> float:
-    """Put a constant length in place of the real one: 2503.20783, section 3.2.
+    """Divide by a constant length instead of the real one (2503.20783, section 3.2).
 
-    It is the longest that a conversation can be: the paper's is that of a completion, and what is
-    one completion there goes over all turns here.
+    The constant is the maximum length of a conversation. The paper uses that of a completion, which
+    corresponds to all turns of a trajectory here.
     """
     return 1 / (n.trajectories * n.max_model_len)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """A loss of the config. Of one's own, the term alone has to be given: the rest is PPO's clip
-    and the mean over all tokens."""
+    """A loss for `train.loss`.
+
+    A custom loss needs only `term`. The defaults are PPO's clip and the mean over all tokens.
+    """
 
     term: TermFn
     weight: WeightFn = _token_mean
     clip_low: float = 0.2
     clip_high: float = 0.28
     is_clipped: ClippedFn = _clipped_tokens
-    ratio: RatioFn = token_ratio  # by which its KL is weighed
+    ratio: RatioFn = token_ratio  # weighs the KL term
 
     @property
     def by_token(self) -> bool:
-        """True if a token's term depends on that token alone, not on all of its trajectory."""
+        """True if a token's term depends on that token only, not on the rest of its trajectory."""
         return self.ratio is token_ratio
 
 
 def _clip_loss(weight: WeightFn, clip_high: float) -> Loss:
-    """Return PPO's clipped loss with these weights."""
+    """Return PPO's clipped loss with this weighting."""
     return Loss(term=clipped, weight=weight, clip_high=clip_high)
 
 
-# The three means differ in their weights alone. `grpo` and `dr_grpo` have the symmetric clip of
-# their papers, and `dapo` the wider upper one. So `grpo` is `sequence_mean` with clip_high=0.2, and
-# `dapo` is `token_mean`: the one loss with two names, for it is what DAPO's code, TRL and verl do.
+# The three means differ only in their weights. `grpo` and `dr_grpo` use the symmetric clip of their
+# papers, `dapo` the wider upper bound. So `grpo` is `sequence_mean` with clip_high=0.2, and `dapo`
+# is `token_mean`, as in DAPO's own code, TRL and verl.
 LOSSES: dict[str, Loss] = {
     "token_mean": _clip_loss(_token_mean, clip_high=0.28),
     "sequence_mean": _clip_loss(_sequence_mean, clip_high=0.28),
@@ -233,12 +237,12 @@ LOSSES: dict[str, Loss] = {
 }
 
 
-@lru_cache  # a file that is edited while a run goes on changes nothing in it
+@lru_cache  # edits to the file during a run have no effect
 def loss_named(name: str) -> Loss:
     """Return the loss that `train.loss` names.
 
-    One of LOSSES, or FILE.py:NAME of a `Loss`, or of a function: the term of one. Someone's own is
-    tried on a few tokens first. Raises UsageError.
+    The name is a key of LOSSES, or FILE.py:NAME of a `Loss` or of a function, which becomes its
+    `term`. A custom loss is first tried on a few tokens. Raises UsageError.
     """
     found: Any = named(KEY, name, LOSSES)
     loss = (
@@ -256,7 +260,7 @@ def loss_named(name: str) -> Loss:
 
 
 def _try(loss: Loss, what: str) -> None:
-    """Compute the terms of two trajectories of three tokens, and their gradient."""
+    """Check a loss on two made-up trajectories of three tokens. Raises UsageError."""
     engine = torch.tensor([-0.1, -0.7, -2.0, -0.3, -1.1, -0.2])
     tokens = Tokens(
         engine_logprobs=engine,
@@ -282,6 +286,6 @@ def _try(loss: Loss, what: str) -> None:
         raise UsageError(f"{what} has a gradient that is zero or not finite: {slopes.tolist()}")
     if loss.by_token and (slopes - slopes.diag().diag()).any():
         raise UsageError(
-            f"{what}: a token's term depends on other tokens. Make it an art_cli.Loss with "
+            f"{what}: a token's term depends on other tokens. Make the loss an art_cli.Loss with "
             "ratio=trajectory_ratio, so that a trajectory is not computed in parts"
         )

@@ -1,9 +1,9 @@
-"""Sequences into microbatches, with what they share computed once.
+"""Packing of sequences into microbatches, with shared prefixes computed once.
 
-Siblings begin alike: the prompt is the same for all, and often the first turns too. Their token ids
-form a tree; each node is run through the model once, and every sequence attends over the path from
-the root to its own tokens. That is exact: a token's hidden state depends on its ancestors alone,
-and the gradients of all that descend from it add up in it.
+Siblings share the prompt, and often the first turns too. Their token ids form a tree. The model
+reads each node once, and every sequence attends over the path from the root to its own tokens. This
+is exact: a token's hidden state depends only on its ancestors, and a node accumulates the gradients
+of all its descendants.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from art_cli.types import Constrained
 
 @dataclass(slots=True, kw_only=True)
 class TrainSequence:
-    """A sequence with what the loss needs to know of it."""
+    """A token sequence with the inputs of the loss."""
 
     ids: list[int]
     mask: list[int]
     engine_logprobs: list[float]
-    advantages: list[float] | float = 0.0  # of each token, or of all that were sampled
+    advantages: list[float] | float = 0.0  # one per token, or one for all sampled tokens
     weight: float = 0.0  # of each sampled token
-    # A number: its sequences have one ratio, and so stay in one microbatch. None: each for itself.
+    # Sequences with the same number share one ratio and stay in one microbatch. None: alone.
     trajectory: int | None = None
-    constrained: list[Constrained] = field(default_factory=list)  # see Sequence
+    constrained: list[Constrained] = field(default_factory=list)  # see `Sequence`
 
     def each_advantage(self) -> Iterable[float]:
-        """Return the advantage of each of its tokens; without an end where it is of all."""
+        """Return the advantage of each token; endless if one value applies to all tokens."""
         return self.advantages if isinstance(self.advantages, list) else repeat(self.advantages)
 
 
 @dataclass(frozen=True, slots=True)
 class Masks:
-    """The tokens that grammars allowed where some sequences were sampled."""
+    """The tokens that grammars allowed when some sequences were sampled."""
 
-    bits: Tensor  # [U, W] int32, each mask once; see unpacked
-    rows: list[dict[int, int]]  # of each sequence: the row of `bits` of each of its trained tokens
+    bits: Tensor  # [U, W] int32, bit masks without duplicates; see `unpacked`
+    rows: list[dict[int, int]]  # for each sequence: trained token -> row of `bits`
 
     def each(self, sequences: list[TrainSequence]) -> Iterable[Iterable[int]]:
-        """Return the row of each token of each of the sequences; -1: all was allowed."""
+        """Yield for each sequence the mask's row for each token; -1 allows every token."""
         for s, rows in zip(sequences, self.rows, strict=True):
             yield (rows.get(t, -1) for t in range(len(s.ids)))
 
     def allowed(self, of: list[int]) -> Allowed:
-        """Return it for predictions that have these rows; -1: all is allowed."""
+        """Return the masks for predictions with these rows; -1 allows every token."""
         which = [i for i, row in enumerate(of) if row >= 0]
         return Allowed(torch.tensor(which), torch.tensor([of[i] for i in which]), self.bits)
 
@@ -64,18 +64,18 @@ class Microbatch:
     ids: Tensor  # [1, N]
     positions: Tensor  # [1, N]
     layout: TreeLayout
-    hidden_at: Tensor  # [S] packed index of the token that predicts
+    hidden_at: Tensor  # [S] packed index of the token before the predicted one
     targets: Tensor  # [S] the token that is predicted
-    row: Tensor  # [T] which of the S predictions each sampled token is; ascending
+    row: Tensor  # [T] index into the S predictions of each sampled token; ascending
     engine_logprobs: Tensor  # [T]
     advantages: Tensor  # [T]
     weights: Tensor  # [T]
-    unit: Tensor  # [T] the first sequence of its trajectory, or its own
-    repeats: Tensor  # [N] sequences that each packed token is read for
-    allowed: Allowed | None = None  # what the predictions may be, where grammars restrict some
+    unit: Tensor  # [T] index of the first sequence of its trajectory, or its own
+    repeats: Tensor  # [N] number of sequences that share each packed token
+    allowed: Allowed | None = None  # tokens that grammars allow at the predictions
 
     def to(self, device: torch.device) -> Microbatch:
-        """Return this microbatch on a device."""
+        """Move this microbatch to a device, in place, and return it."""
         if device.type == "cpu":
             return self
         for name in self.__slots__:
@@ -91,8 +91,8 @@ def partition(
 ) -> list[list[TrainSequence]]:
     """Split groups of siblings into parts of at most `max_tokens` packed tokens each.
 
-    A group stays together where it fits. A single sequence that is longer gets its own part; so
-    does a trajectory that must not be split. `share` says whether what siblings share counts once.
+    A group stays together if it fits. A sequence that is longer gets a part of its own, and so does
+    a trajectory that must not be split. With `share`, a shared prefix counts once.
     """
     parts: list[list[TrainSequence]] = []
     room = 0
@@ -107,14 +107,14 @@ def partition(
 
 
 def num_packed(sequences: list[list[int]], share: bool = True) -> int:
-    """Return how many tokens the model reads for these sequences."""
+    """Return the number of tokens that the model reads for these sequences."""
     return sum(len(n.ids) for n in grow_tree(sequences, share)[0])
 
 
 def _halve(
     group: list[TrainSequence], max_tokens: int, share: bool
 ) -> list[tuple[list[TrainSequence], int]]:
-    """Return the parts of a group, each with its packed tokens."""
+    """Return the parts of a group, each with its number of packed tokens."""
     size = num_packed([s.ids for s in group], share)
     middle = None if size <= max_tokens else _middle(group)
     if middle is None:
@@ -124,14 +124,14 @@ def _halve(
 
 
 def _middle(group: list[TrainSequence]) -> int | None:
-    """Return where to cut it into halves, without cutting a trajectory; None: nowhere."""
+    """Return the cut nearest to the middle that splits no trajectory, or None if there is none."""
     units = _units(group)
     cuts = [i for i in range(1, len(group)) if units[i] == i]
     return min(cuts, key=lambda i: abs(i - len(group) // 2), default=None)
 
 
 def _units(sequences: list[TrainSequence]) -> list[int]:
-    """Return the first sequence of each one's trajectory, or itself."""
+    """Return for each sequence the index of the first one of its trajectory, or its own index."""
     first: dict[int, int] = {}
     return [
         i if s.trajectory is None else first.setdefault(s.trajectory, i)
@@ -142,10 +142,9 @@ def _units(sequences: list[TrainSequence]) -> list[int]:
 def pack(
     sequences: list[TrainSequence], share: bool = True, masks: Masks | None = None
 ) -> Microbatch:
-    """Return one microbatch of these sequences. `share`: what they share is read once.
+    """Pack these sequences into one microbatch. With `share`, the model reads shared prefixes once.
 
-    Where siblings have the same tokens under other grammars, they share what is read, not what is
-    predicted.
+    Siblings with equal tokens but different grammars share the hidden states, not the predictions.
     """
     nodes, leaves = grow_tree([s.ids for s in sequences], share)
     layout = lay_out(nodes)
@@ -153,11 +152,11 @@ def pack(
     paths = [leaf.path() for leaf in leaves]
 
     def sampled(values: Iterable[Iterable[float]], dtype: type = np.float32) -> Tensor:
-        """Return [T] of values of all tokens of each sequence, as the sequences come."""
+        """Return [T] values of the sampled tokens, in the order of the sequences."""
         chosen = map(compress, values, (s.mask for s in sequences))
         return torch.from_numpy(np.fromiter(chain.from_iterable(chosen), dtype))
 
-    # A prediction is where, what, and under which mask: sorted by these, equal ones are neighbours.
+    # A prediction is (position, token, mask). After sorting by these, equal ones are adjacent.
     at = sampled((np.append(-1, path[:-1]).tolist() for path in paths), np.int64)
     target = sampled((s.ids for s in sequences), np.int64)
     mask = sampled(masks.each(sequences) if masks else repeat(repeat(-1)), np.int64)

@@ -1,17 +1,17 @@
-"""Groups as a step has them, made up: what an advantage of the user's own is tried on."""
+"""Made-up trajectory groups, on which a custom advantage function is tried."""
 
 from __future__ import annotations
 
 from art_cli.types import Scenario, Sequence, Step, Trajectory, TrajectoryGroup
 
-# The rewards of each group; of None, infrastructure failed.
+# Rewards by group. None stands for an infrastructure failure.
 REWARDS = ((1.0, 0.0, 1.0, 0.0), (0.0, 0.0, 0.0), (0.25, None, 1.0), (1.0,), (None, None))
-TURNS = (1, 3, 2, 1)  # of the siblings, in turn
-PROMPT, WRITTEN = 3, 2  # tokens before each turn, and in it
+TURNS = (1, 3, 2, 1)  # of each sibling, in order
+PROMPT, WRITTEN = 3, 2  # tokens before each turn, and within it
 
 
 def sample_groups() -> list[TrajectoryGroup]:
-    """Return mixed and equal rewards, one turn and three, one valid sibling and none."""
+    """Return groups with mixed, equal and missing rewards, and with one to three turns."""
     return [
         TrajectoryGroup([_trajectory(i, r, t) for r, t in zip(rewards, TURNS, strict=False)])
         for i, rewards in enumerate(REWARDS)

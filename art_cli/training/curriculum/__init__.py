@@ -1,1 +1,1 @@
-"""The choice of scenarios for a batch: `train.curriculum`."""
+"""Samplers, which choose the scenarios of a batch: `train.curriculum`."""

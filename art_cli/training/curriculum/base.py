@@ -1,4 +1,4 @@
-"""The interface of those who choose the scenarios, the built-in ones and those of one's own."""
+"""The interface of samplers, built-in and custom ones."""
 
 from __future__ import annotations
 
@@ -9,37 +9,36 @@ from art_cli.types import Scenario, TrajectoryGroup
 
 
 class Sampler:
-    """Chooses the scenarios of each batch; what `train.curriculum` names.
+    """Chooses the scenarios of each batch. `train.curriculum` names a subclass.
 
-    What `take` returns may depend on its arguments and on what `note` has been told, on nothing
-    else: then a run that was stopped goes on as if it had not been. Where `note` keeps anything,
-    `state` gives it and `load` takes it back.
+    The result of `take` may depend only on its arguments and on the calls of `note`. Then a resumed
+    run continues exactly. If `note` stores anything, `state` must return it and `load` restore it.
     """
 
     def __init__(self, scenarios: list[Scenario], seed: int) -> None:
-        """`scenarios` are all of the split train, `seed` is the experiment's."""
+        """`scenarios` are all of the train split, `seed` is the experiment's."""
         self.scenarios = scenarios
         self.seed = seed
 
     def take(self, cursor: int, num: int) -> list[Scenario]:
-        """Return `num` scenarios, where `cursor` were taken before. Change nothing."""
+        """Return the next `num` scenarios after the first `cursor`, without changing any state."""
         raise NotImplementedError(f"{type(self).__name__} must override take()")
 
     def note(self, cursor: int, groups: list[TrajectoryGroup]) -> Mapping[str, float]:
-        """Learn from the scored groups of the scenarios that were taken from `cursor` on.
+        """Update from the scored groups of the scenarios that were taken from `cursor` on.
 
-        They are in that order, one a scenario: in a game, that of the seat which it names.
-        Return numbers to log, each as `data/curriculum_<name>`. With `train.max_staleness` that
-        many further batches have been taken meanwhile.
+        The groups are in that order, one per scenario; in a game, that of the scenario's own seat.
+        Returns numbers to log, each as `data/curriculum_<name>`. With `train.max_staleness`, that
+        many further batches have been taken in the meantime.
         """
         return {}
 
     def state(self) -> Any:
-        """Return what `note` has learned, as JSON has it; it goes into each checkpoint.
+        """Return everything learned by `note`, as JSON values, for the checkpoint.
 
-        None: nothing, `take` goes by its arguments alone.
+        None means that `take` depends on its arguments only.
         """
         return None
 
     def load(self, state: Any) -> None:
-        """Take back what `state` gave."""
+        """Restore the state that `state` returned."""

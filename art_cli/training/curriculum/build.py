@@ -1,4 +1,4 @@
-"""From `train.curriculum` to a sampler; one of the user's own is checked at every call."""
+"""Construction of the sampler that `train.curriculum` names, with checks of custom samplers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEY = "train.curriculum"
 SAMPLERS: dict[str, type[Sampler]] = {"uniform": Uniform, "signal": Signal}
 
 
-@lru_cache  # a file that is edited while a run goes on changes nothing in it
+@lru_cache  # edits to the file during a run have no effect
 def sampler_named(name: str) -> type[Sampler]:
     """Return the class that `train.curriculum` names. Raises UsageError."""
     found: Any = named(KEY, name, SAMPLERS)
@@ -30,16 +30,18 @@ def sampler_named(name: str) -> type[Sampler]:
 
 
 def make_sampler(name: str, scenarios: list[Scenario], seed: int) -> Sampler:
-    """Return what chooses among the scenarios. Raises UsageError, then and later, for the user's
-    own class where it raises or returns what does not fit."""
+    """Return the sampler of these scenarios. Raises UsageError.
+
+    A custom sampler also raises UsageError later, if it fails or returns an invalid value.
+    """
     found = sampler_named(name)
     return found(scenarios, seed) if name in SAMPLERS else UserSampler(name, scenarios, seed)
 
 
 def try_sampler(name: str, scenarios: list[Scenario], seed: int, num: int) -> None:
-    """Let a sampler choose two batches of `num`, and be stopped and go on between them.
+    """Check that a sampler can choose two batches of `num`, also when restored between them.
 
-    Raises UsageError where it cannot, or where it would then choose others.
+    Raises UsageError if it fails, or chooses other scenarios after being restored.
     """
     first, again = (make_sampler(name, scenarios, seed) for _ in range(2))
     taken = first.take(0, num)
@@ -53,14 +55,14 @@ def try_sampler(name: str, scenarios: list[Scenario], seed: int, num: int) -> No
     if again.take(num, num) != first.take(num, num):
         place = place_of(sampler_named(name).take)
         raise UsageError(
-            f"{KEY}: {name} ({place}) chooses others after load(state()), so a run could not go "
-            "on as it was; let state() give all that note() keeps, and draw from "
+            f"{KEY}: {name} ({place}) chooses others after load(state()), so a run could not "
+            "resume exactly; let state() return all that note() keeps, and draw from "
             "random.Random(art_cli.seed_of(self.seed, cursor))"
         )
 
 
 class UserSampler(Sampler):
-    """A sampler of the user's own; what it does wrong is told with the key and its place."""
+    """Wraps a custom sampler. Its errors are reported with the config key and the source line."""
 
     def __init__(self, name: str, scenarios: list[Scenario], seed: int) -> None:
         super().__init__(scenarios, seed)
@@ -71,7 +73,7 @@ class UserSampler(Sampler):
             self._own = made(list(scenarios), seed)
 
     def take(self, cursor: int, num: int) -> list[Scenario]:
-        """Return `num` different scenarios of the split. Raises UsageError."""
+        """Return `num` different scenarios of the train split. Raises UsageError."""
         with blaming(KEY, self._name, self._own.take):
             given = self._own.take(cursor, num)
         where = f"{KEY}: {self._name} ({place_of(self._own.take)}) returned"
@@ -104,7 +106,7 @@ class UserSampler(Sampler):
         return {str(name): float(value) for name, value in given.items()}
 
     def state(self) -> Any:
-        """Return what JSON can hold. Raises UsageError."""
+        """Return the state of the custom sampler, as JSON values. Raises UsageError."""
         with blaming(KEY, self._name, self._own.state):
             given = self._own.state()
         try:
@@ -117,6 +119,6 @@ class UserSampler(Sampler):
         return given
 
     def load(self, state: Any) -> None:
-        """Give it back its state. Raises UsageError."""
+        """Restore the custom sampler's state. Raises UsageError."""
         with blaming(KEY, self._name, self._own.load):
             self._own.load(state)

@@ -1,17 +1,18 @@
-"""Scenarios whose groups will most likely differ: only these have a gradient.
+"""Sampler that prefers scenarios whose groups are likely to have unequal rewards.
 
-How often groups differ is known of all scenarios together, from those that are explored. Of each
-level and kind, and of each scenario, it is counted how much more often its groups differ than was
-thought: so a scenario that was never played is thought of as its kind is, and a new kind as all
-are. What is known of all fades fast, since the policy moves; differences from it stay longer.
+Only such groups have a gradient; the code says that they "differ". The base rate of differing
+groups is estimated over all scenarios, from the explored ones. For each tag, each combination of
+tags and each scenario, the sampler counts how much more often groups differed than predicted so
+far. A scenario that was never played is thus predicted from its tags, and a new tag from the base
+rate. The base rate decays fast, since the policy moves; the deviations from it decay slowly.
 
-Of `CANDIDATES` scenarios a place, in the order of an epoch, one is taken: of each a chance is drawn
-from what it may be, and the highest are played (Thompson sampling), so that near ties are mixed.
-Every `EXPLORE_EVERY`-th place is explored: it goes by no estimate, so that each scenario is played
-once in `EXPLORE_EVERY` epochs.
+Each place in a batch is chosen among `CANDIDATES` scenarios in the order of an epoch. A chance is
+drawn for each from its posterior, and the highest are played (Thompson sampling), which mixes near
+ties. Every `EXPLORE_EVERY`-th place ignores the estimates, so each scenario is played once in
+`EXPLORE_EVERY` epochs.
 
-After prioritized level replay (2010.03934), with a posterior as in MoPPS (2507.04632) of what DAPO
-(2503.14476) filters by once it has been played.
+After prioritized level replay (2010.03934), with a posterior as in MoPPS (2507.04632) for the
+criterion by which DAPO (2503.14476) filters groups after they were played.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ from art_cli.training.curriculum.base import Sampler
 from art_cli.training.curriculum.uniform import Uniform
 from art_cli.types import Scenario, TrajectoryGroup
 
-CANDIDATES = 4  # that are looked at for each that is taken
+CANDIDATES = 4  # considered for each scenario that is chosen
 EXPLORE_EVERY = 4
-HALF_LIFE, HALF_LIFE_OF_ALL = 40, 5  # batches, in which counts fade to their half
-PRIOR = 4.0  # groups that what is borrowed counts for
-LEAST = 0.02  # chance of any scenario to differ, and not to: none is given up
+HALF_LIFE, HALF_LIFE_OF_ALL = 40, 5  # batches after which counts have halved
+PRIOR = 4.0  # weight of the prior, in groups
+LEAST = 0.02  # bound of a chance, from 0 and from 1: no scenario is dropped for good
 
-Counts = list[float]  # groups more than expected that differed, that were played, as of a batch
+Counts = list[float]  # differing groups minus expected, groups played, last batch
 NONE: Counts = [0.0, 0.0, 0.0]
 ALL = "all"
 
 
 class Signal(Sampler):
-    """Chooses by the chance that a scenario's group will differ; see the module."""
+    """Chooses scenarios by the predicted chance that their groups differ; see the module."""
 
     def __init__(self, scenarios: list[Scenario], seed: int) -> None:
         super().__init__(scenarios, seed)
@@ -49,7 +50,7 @@ class Signal(Sampler):
         self._counts: dict[str, Counts] = {}
 
     def take(self, cursor: int, num: int) -> list[Scenario]:
-        """Return the best of the next candidates, and explored ones between."""
+        """Return the highest-ranked of the next candidates, with explored scenarios in between."""
         places = range(cursor, cursor + num)
         explored = {i: self._explored.take(i // EXPLORE_EVERY, 1)[0] for i in places if _is_free(i)}
         taken = {s.id for s in explored.values()}
@@ -58,11 +59,11 @@ class Signal(Sampler):
         rng = random.Random(seed_of(self.seed, "chosen", cursor))
         drawn = {id: self._draw(s, rng) for id, s in pool.items()}
         ranked = sorted(pool.values(), key=lambda s: drawn[s.id], reverse=True)
-        chosen = iter(ranked * num)  # again from the first where there are too few
+        chosen = iter(ranked * num)  # starts over if there are too few
         return [explored[i] if i in explored else next(chosen) for i in places]
 
     def note(self, cursor: int, groups: list[TrajectoryGroup]) -> dict[str, float]:
-        """Count the groups, once it is known how well they were foreseen."""
+        """Update the counts from the groups. Return how well the predictions matched."""
         played = [(place, g) for place, g in enumerate(groups, start=cursor) if g.rewards]
         scenarios = [g.trajectories[0].scenario for _, g in played]
         differs = [has_gradient(g.rewards) for _, g in played]
@@ -72,7 +73,7 @@ class Signal(Sampler):
         self._batch += 1
         names = [_names(s) for s in scenarios]
         for depth in range(max(map(len, names), default=0)):
-            # Of all together, those that were chosen would say what is chosen.
+            # The base rate uses explored places only: chosen ones would bias it.
             here = [i for i in (range(len(played)) if depth else free) if len(names[i]) > depth]
             more = {i: differs[i] - self._sum(names[i][:depth]) for i in here}
             for i in here:
@@ -86,11 +87,11 @@ class Signal(Sampler):
         return numbers
 
     def chance(self, scenario: Scenario) -> float:
-        """Return the chance that a group of the scenario will differ."""
+        """Return the predicted chance that a group of the scenario differs."""
         return min(max(LEAST, self._sum(_names(scenario))), 1 - LEAST)
 
     def _draw(self, scenario: Scenario, rng: random.Random) -> float:
-        """Return what the chance may be, by how much is known of the scenario itself."""
+        """Draw a chance from the posterior, which narrows with each play of the scenario."""
         chance, known = self.chance(scenario), PRIOR + self._left(_names(scenario)[-1])[1]
         return rng.betavariate(chance * known, (1 - chance) * known)
 
@@ -106,28 +107,28 @@ class Signal(Sampler):
         self._counts[name] = [counted + more, played + 1, self._batch]
 
     def _left(self, name: str) -> tuple[float, float]:
-        """Return what was counted under a name, faded until now."""
+        """Return the counts under a name, decayed to the present batch."""
         more, played, batch = self._counts.get(name, NONE)
         left = 0.5 ** ((self._batch - batch) / (HALF_LIFE_OF_ALL if name == ALL else HALF_LIFE))
         return more * left, played * left
 
     def state(self) -> dict[str, Any]:
-        """Return the counts themselves: they are many, and copied only where they are written."""
+        """Return the counts without a copy, because they are large. The caller copies if needed."""
         return {"batch": self._batch, "counts": self._counts}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take back the counts."""
+        """Restore the counts."""
         self._batch, self._counts = state["batch"], state["counts"]
 
 
 def _is_free(place: int) -> bool:
-    """Return whether a place goes to whichever scenario is next."""
+    """Return whether a place in the stream of scenarios is explored, without estimates."""
     return place % EXPLORE_EVERY == EXPLORE_EVERY - 1
 
 
 def _names(scenario: Scenario) -> list[str]:
-    """Return what a scenario is counted under, the widest first."""
+    """Return the names that a scenario is counted under, the most general first."""
     tags = [f"{tag}={value}" for tag, value in scenario.tags.items()]
     both = [", ".join(tags)] if len(tags) > 1 else []
-    # They are written with a checkpoint.
+    # The names are written into checkpoints, so keys are masked.
     return [ALL, *map(mask_keys, (*tags, *both, f"scenario {scenario.id}"))]

@@ -1,4 +1,4 @@
-"""Every scenario as often as every other."""
+"""Sampler that plays every scenario equally often."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from art_cli.types import Scenario
 
 
 class Uniform(Sampler):
-    """All scenarios in a new random order each epoch; the cursor says where one is in it."""
+    """Plays all scenarios in a new random order each epoch. The cursor is the position in it."""
 
     def __init__(self, scenarios: list[Scenario], seed: int) -> None:
         super().__init__(scenarios, seed)
         self._order: tuple[int, list[Scenario]] = (-1, [])
 
     def take(self, cursor: int, num: int) -> list[Scenario]:
-        """Return the `num` scenarios from `cursor` on."""
+        """Return the `num` scenarios at positions `cursor` and up."""
         return [self._at(i) for i in range(cursor, cursor + num)]
 
     def _at(self, i: int) -> Scenario:

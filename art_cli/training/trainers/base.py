@@ -21,32 +21,33 @@ TOKENS = "data/tokens_trained", "data/tokens_packed"
 
 
 class Trainer(Protocol):
-    """Updates the policy."""
+    """Interface of an object that updates the policy."""
 
     budget: TokenBudget
 
     def step(self, groups: list[TrajectoryGroup], step: int) -> dict[str, float]:
-        """Update the policy with groups that have their advantages; return metrics.
+        """Update the policy with groups that have their advantages. Return metrics.
 
-        `step` counts from 0. Raise EngineError, TrainerError.
+        `step` counts from 0. Raises EngineError, TrainerError.
         """
         ...
 
     def logprobs(self, sequence: TrainSequence) -> Tensor:
-        """The policy's log-probabilities of the sequence's sampled tokens, at the temperature of
-        sampling: [T], on the CPU. Raises TrainerError."""
+        """Return the policy's log-probabilities of the sequence's sampled tokens, at the sampling
+        temperature: shape [T], on the CPU. Raises TrainerError.
+        """
         ...
 
     def save(self, file: Path) -> None:
-        """Write the optimizer's state, the same whatever shares the work. Raises OSError."""
+        """Write the optimizer's state, in one format for any number of ranks. Raises OSError."""
         ...
 
     def close(self) -> None:
-        """End what it has started."""
+        """Stop any processes that the trainer started."""
         ...
 
     def load(self, file: Path) -> None:
-        """Go on from what `save` wrote, with the policy's present weights."""
+        """Load the state that `save` wrote. The policy's present weights stay."""
         ...
 
 
@@ -58,12 +59,13 @@ def take_updates(
     cfg: TrainConfig,
     update_with: Callable[[list[TrajectoryGroup]], Update],
 ) -> dict[str, float]:
-    """Take the updates of one batch, and return the metrics.
+    """Run all updates of one batch. Return the merged metrics.
 
-    One with each of its minibatches (1707.06347), and so in each pass (mu of GRPO, 2402.03300). All
-    but the first are off-policy: their ratio is against what was sampled. `loss/*` is of the first,
-    but what tells of the ratio is of the last; gradient and step are the largest of all, tokens
-    those of all, and `loss/shortened` is a share of all.
+    Each pass over the batch (mu of GRPO, 2402.03300) makes one update per minibatch (1707.06347).
+    All updates after the first are off-policy: their ratio is relative to the policy that sampled.
+
+    Merging: `loss/*` is from the first update, ratio metrics from the last. Gradient norm and KL
+    are the maximum, token counts the sum, and `loss/shortened` the mean over all updates.
     """
     updates = [update_with(part) for part in minibatches(groups, cfg.num_minibatches)]
     each = [update() for _ in range(cfg.num_iterations) for update in updates]
@@ -80,10 +82,10 @@ def take_updates(
 
 
 def minibatches(groups: list[TrajectoryGroup], num: int) -> list[list[TrajectoryGroup]]:
-    """Deal the groups out to `num` parts, those that teach first, so that each has as many of them.
+    """Split the groups into at most `num` parts with about equally many that have a gradient.
 
-    Where fewer teach, there are fewer parts: an update with less than its share of them is so noisy
-    that it may end a policy (seen: held-out reward from 0.84 to 0.38 in a batch).
+    If few groups have one, there are fewer parts. An update with too few of them is so noisy that
+    it can destroy a policy (observed: held-out reward fell from 0.84 to 0.38 in one batch).
     """
     order = sorted(groups, key=lambda group: not teaches(group))
     num = min(num, len(groups)) * sum(map(teaches, groups)) // max(1, len(groups)) or 1

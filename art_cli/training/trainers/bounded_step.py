@@ -1,4 +1,4 @@
-"""An optimizer step that moves the policy no further than it may."""
+"""An optimizer step that is shortened to bound the change of the policy."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ MAX_HALVINGS = 6
 def bounded_step(
     optimizer: torch.optim.Optimizer, distance: Callable[[], float], most: float
 ) -> tuple[float, bool]:
-    """Take a step, and go back half of the way while the policy is further than `most` from before.
+    """Take a step, and halve it while `distance` exceeds `most`.
 
-    This is the bound and the backtracking of TRPO (1502.05477, appendix C) around any optimizer,
-    whose state stays that of the whole step. After MAX_HALVINGS the step is taken back. `distance`
-    returns how far the present weights are from those before.
+    This is the bound and the backtracking of TRPO (1502.05477, appendix C) around any optimizer.
+    The optimizer's state stays that of the full step. After MAX_HALVINGS the step is undone.
+    `distance` returns the distance between the present weights and those before the step.
 
-    Return the distance of the whole step, and whether it was shortened. What `distance` raises goes
-    on, with the weights as before.
+    Return the distance of the full step, and whether it was shortened. If `distance` raises, the
+    weights are restored and the exception propagates.
     """
     params = [p for group in optimizer.param_groups for p in group["params"]]
     before = [p.detach().clone() for p in params]
@@ -36,7 +36,7 @@ def bounded_step(
     except BaseException:
         _put_back(params, before)
         raise
-    if not now <= most:  # so it is where `now` is no number, too
+    if not now <= most:  # also true if `now` is NaN
         _put_back(params, before)
     return whole, not whole <= most
 

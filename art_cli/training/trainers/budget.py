@@ -1,4 +1,4 @@
-"""The tokens of a step that run at once, as far as memory allows."""
+"""Size of microbatches in tokens, lowered when memory runs out."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ T = TypeVar("T")
 
 
 class TokenBudget:
-    """Packed tokens of one microbatch: half of them from the moment that memory has run out."""
+    """Maximum number of packed tokens in a microbatch. It is halved when memory runs out."""
 
     def __init__(self, tokens: int, say: Callable[[str], None], shares: bool = True) -> None:
-        """`say` is told when the budget changes. `shares`: what siblings share counts once."""
+        """`say` reports a change. With `shares`, a prefix shared by siblings counts once."""
         self.tokens = tokens
         self._shares = shares
         self._say = say
@@ -29,9 +29,9 @@ class TokenBudget:
         sequences: list[list[TrainSequence]],
         gradient: Callable[[Iterable[list[TrainSequence]]], T],
     ) -> T:
-        """Run `gradient` on the parts of a step; again from its beginning where memory runs out.
+        """Run `gradient` on the parts of a step. If memory runs out, start over with smaller parts.
 
-        How a step is split does not change its gradient. Raises TrainerError where a smaller split
+        The split of a step does not change its gradient. Raises TrainerError if a smaller split
         would not help.
         """
         while True:
@@ -40,7 +40,7 @@ class TokenBudget:
                 return gradient(_Parts(parts, self._runs))
             except torch.OutOfMemoryError as e:
                 error = str(e)
-            self._halve(error)  # here the exception, which holds the forward's states, is gone
+            self._halve(error)  # outside the handler the forward's tensors are freed
 
     def _runs(self, part: list[TrainSequence]) -> None:
         self._running = part
@@ -57,22 +57,22 @@ class TokenBudget:
                 "or train a smaller or quantized model"
             )
         self._say(
-            f"out of memory with {packed} tokens at once: the same step again with "
-            f"train.microbatch_tokens={half} instead of {self.tokens}, and so from now on. The "
+            f"out of memory with {packed} tokens at once: the step is repeated with "
+            f"train.microbatch_tokens={half} instead of {self.tokens}for the rest of the run. The "
             "gradient is the same"
         )
         self.tokens = half
 
 
 class _Parts:
-    """The parts of a step, to be run through as often as it takes."""
+    """The parts of a step, for repeated iteration."""
 
     def __init__(
         self,
         parts: list[list[TrainSequence]],
         note: Callable[[list[TrainSequence]], None],
     ) -> None:
-        """`note` is told which part is running."""
+        """`note` is called with each part before it runs."""
         self._parts = parts
         self._note = note
 

@@ -1,4 +1,4 @@
-"""The trainer that the config asks for."""
+"""Construction of the trainer that the config selects."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from art_cli.training.trainers.optimizers import check_optimizer
 
 
 def prepare_training(cfg: Experiment) -> Crew | None:
-    """Check that this machine can train so, before anything costs time. Return the ranks that a
-    launcher started, which have found this one.
+    """Check early that this machine can train with this config.
 
-    Raises UsageError, PreflightError.
+    Return the crew if a launcher started the ranks and all have found each other, else None. Raises
+    UsageError, PreflightError.
     """
     check_optimizer(cfg.train)
     num = cfg.train.num_processes
@@ -37,9 +37,10 @@ def prepare_training(cfg: Experiment) -> Crew | None:
 
 
 def check_ranks(cfg: Experiment, policy: Policy) -> None:
-    """Raise UsageError for a model whose weights ranks could not share."""
+    """Raise UsageError if the model's weights cannot be sharded over ranks."""
     if cfg.train.num_processes > 1 and policy.ways.update != "tree":
-        # They gather weights layer by layer, and so must run as many forwards as each other.
+        # FSDP gathers weights layer by layer, so all ranks must run the same number of forward
+        # passes.
         raise UsageError(
             f"train.num_processes={cfg.train.num_processes} needs a base that is read in one "
             f"forward; with {type(policy.base).__name__}, {policy.ways.in_words(embedded=False)}. "
@@ -50,9 +51,10 @@ def check_ranks(cfg: Experiment, policy: Policy) -> None:
 def make_trainer(
     cfg: Experiment, policy: Policy, crew: Crew | None, logs: Path, say: Callable[[str], None]
 ) -> Trainer:
-    """Make a trainer in this process, or shared with `crew` or processes started when needed.
+    """Make a trainer in this process, or one that shares the work with other ranks.
 
-    Raises UsageError for a model whose weights cannot be shared out.
+    Those ranks are `crew`, or processes started when needed. Raises UsageError if the model's
+    weights cannot be sharded.
     """
     longest = cfg.engine.max_model_len
     if cfg.train.num_processes == 1:
@@ -60,7 +62,7 @@ def make_trainer(
     check_ranks(cfg, policy)
     device = policy.device.type
     if cfg.engine.use == "vllm":
-        policy.to("cpu")  # nothing is computed with the whole of it, and a GPU may be too small
+        policy.to("cpu")  # the whole policy computes nothing, and may not fit a GPU
     return RanksTrainer(
         policy,
         device,

@@ -1,4 +1,4 @@
-"""From a microbatch to its loss, in one call of one module."""
+"""Forward pass from a microbatch to its loss, as one call of one module."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from art_cli.training.algorithm.packing import Microbatch
 
 
 class Trainable(Protocol):
-    """A policy as a trainer needs it: `Policy`, or a rank's share of one."""
+    """Interface of a policy that a trainer updates: `Policy`, or one rank's shard of it."""
 
     @property
     def model(self) -> nn.Module:
@@ -29,7 +29,7 @@ class Trainable(Protocol):
 
     @property
     def head(self) -> Head:
-        """The module that makes logits of hidden states."""
+        """The module that computes logits from hidden states."""
         ...
 
     @property
@@ -39,7 +39,7 @@ class Trainable(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """The device of microbatches."""
+        """The device that microbatches must be on."""
         ...
 
     @property
@@ -54,16 +54,16 @@ class Trainable(Protocol):
         layout: Layout | None = None,
         wanted: Tensor | None = None,
     ) -> Tensor:
-        """See Policy."""
+        """See `Policy`."""
         ...
 
     def as_reference(self) -> AbstractContextManager[None]:
-        """Use the weights of step 0 within."""
+        """Use the weights of step 0 within this context."""
         ...
 
 
 class Forward(nn.Module):
-    """A module, so that whoever shards the weights can gather the head's before and after it."""
+    """Forward pass as a module, so that FSDP can gather the head's weights for the whole pass."""
 
     def __init__(self, policy: Trainable, temperature: float) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class Forward(nn.Module):
     def forward(
         self, batch: Microbatch, objective: Objective | None = None, by_row: bool = True
     ) -> Any:
-        """Return (loss, log-probabilities [S]), see `head_loss`; without an objective [S] alone."""
+        """Return (loss, log-probabilities [S]), see `head_loss`. Without `objective`: only [S]."""
         policy = self._policy
         hidden = policy.hidden(batch.ids, batch.positions, batch.layout, batch.hidden_at)
         head, ids, allowed = policy.head, batch.targets, batch.allowed

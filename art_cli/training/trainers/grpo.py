@@ -1,4 +1,4 @@
-"""Optimizer steps on the trajectory groups of one rollout batch."""
+"""GRPO trainer: optimizer steps on the trajectory groups of one rollout batch."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ from art_cli.training.trainers.sequences import training_sequences
 from art_cli.training.trainers.stats import Stats
 from art_cli.types import TrajectoryGroup
 
-# On-policy, the engine and the trainer must agree on every token. In fp32 they differ by rounding;
-# bf16 keeps 8 bits of a logit, so 1e-2 is usual (2510.26788).
+# On-policy, the engine and the trainer must agree on the log-probability of every token. In fp32
+# they differ by rounding only. bf16 keeps 8 bits of a logit, so 1e-2 is usual (2510.26788).
 MAX_LOGPROB_GAP = {torch.float32: 1e-3, torch.bfloat16: 5e-2}
-FURTHEST = 10.0  # nats; of a token that an update made 13 times as likely, or e^11 times less
-MAX_CHECKED = 8  # sequences of a first batch of which nothing is trained
+FURTHEST = 10.0  # nats, cap for a token that became 13 times as likely, or e^11 times less
+MAX_CHECKED = 8  # sequences, if nothing of the first batch is trained
 
-Part = list[TrainSequence] | None  # of one microbatch; None: only take part in what all ranks do
+Part = list[TrainSequence] | None  # a microbatch; None: take part in collectives only
 IDLE = [TrainSequence(ids=[0, 0], mask=[0, 1], engine_logprobs=[0.0, 0.0])]  # of weight 0
 
 
 class NotFiniteError(TrainerError):
-    """A gradient is not finite; the weights are as they were."""
+    """A gradient is not finite. The weights are unchanged."""
 
 
 class GRPOTrainer:
-    """Holds the optimizer; `step` is a function of the groups, the weights and the step number."""
+    """Trainer that runs the GRPO update in this process."""
 
     def __init__(
         self,
@@ -59,8 +59,10 @@ class GRPOTrainer:
         max_model_len: int = MAX_MODEL_LEN,
         all_ranks: AllRanks | None = None,
     ) -> None:
-        """`say` is told what the user should know of; `forward` is one that shards the weights,
-        `all_ranks` sums over those who do; `max_model_len` is the engine's."""
+        """`say` reports messages to the user. `forward` replaces the default forward pass, for
+        sharded weights. `all_ranks` sums a tensor over the ranks. `max_model_len` is the engine's,
+        in tokens.
+        """
         self._policy = policy
         self._cfg = cfg
         self._sampling = sampling
@@ -69,8 +71,10 @@ class GRPOTrainer:
         self._clip_low = self._loss.clip_low if cfg.clip_low is None else cfg.clip_low
         self._clip_high = self._loss.clip_high if cfg.clip_high is None else cfg.clip_high
         self._checked = False
-        self._kept: tuple[list[TrainSequence], Microbatch] | None = None  # packed, and as what
-        self._known: list[tuple[Part, Tensor]] = []  # what the last gradient found, [T] of a part
+        self._kept: tuple[list[TrainSequence], Microbatch] | None = None  # the last one packed
+        self._known: list[
+            tuple[Part, Tensor]
+        ] = []  # logprobs [T] of each part, at the last gradient
         self._say = say
         self._updated = False
         self.budget = TokenBudget(cfg.microbatch_tokens, say, policy.ways.shares)
@@ -80,15 +84,15 @@ class GRPOTrainer:
 
     @cached_property
     def optimizer(self) -> torch.optim.Optimizer:
-        """Made when it is first needed: a run that is only evaluated needs none."""
+        """The optimizer, created on first use because an evaluation needs none."""
         return make_optimizer(self._policy.trainable, self._cfg)
 
     def step(self, groups: list[TrajectoryGroup], step: int) -> dict[str, float]:
-        """Take the updates with this batch, see `take_updates`, and return `loss/*` and `data/*`.
+        """Run the updates of this batch (see `take_updates`). Return `loss/*` and `data/*` metrics.
 
-        The groups have their advantages; `step` counts from 0. Raise EngineError where the first
-        batch was not sampled from this policy, TrainerError where the gradient is not finite or
-        memory runs out; the weights are then as before that update.
+        The groups must have their advantages; `step` counts from 0. Raises EngineError if the first
+        batch was not sampled from this policy, TrainerError if the gradient is not finite or memory
+        runs out. The weights are then as before that update.
         """
 
         def update_with(part: list[TrajectoryGroup]) -> Update:
@@ -116,7 +120,7 @@ class GRPOTrainer:
         return self.forward(batch)[batch.row].cpu()
 
     def gradient(self, parts: Iterable[Part]) -> Stats:
-        """Make the gradient of these parts of a step. Raises torch.OutOfMemoryError."""
+        """Compute the gradient of these parts of a step. Raises torch.OutOfMemoryError."""
         self.optimizer.zero_grad(set_to_none=True)
         self._routers.begin(self.forward, map(self._packed, parts), self._all_ranks)
         stats, self._known = Stats(), []
@@ -127,8 +131,11 @@ class GRPOTrainer:
         return stats
 
     def _packed(self, part: Part) -> Microbatch:
-        """Pack a part; one that was the last before it too, a whole batch at its next update, is
-        there already."""
+        """Return the part as a microbatch on the device.
+
+        Packing the same part twice in a row reuses the first result, as when a batch of a single
+        part is trained on repeatedly.
+        """
         if self._kept and self._kept[0] == part:
             return self._kept[1]
         self._kept = None  # its masks may be large
@@ -142,7 +149,7 @@ class GRPOTrainer:
         return batch
 
     def _accumulate(self, batch: Microbatch, stats: Stats) -> Tensor:
-        """Add the gradient of one microbatch. Return the policy's log-probabilities [T]."""
+        """Backpropagate one microbatch. Return the policy's log-probabilities [T]."""
         ref = None
         if self._cfg.kl_coef:
             with torch.no_grad(), self._policy.as_reference():
@@ -178,7 +185,7 @@ class GRPOTrainer:
         return policy_logprobs
 
     def metrics(self, stats: Stats) -> dict[str, float]:
-        """Return metrics of the whole step. Raise EngineError where the first is not on-policy."""
+        """Return the metrics of the step. Raises EngineError if the first is not on-policy."""
         metrics = stats.metrics()
         metrics["data/tokens_trained"] = stats.tokens
         metrics["data/tokens_packed"] = stats.packed
@@ -187,9 +194,9 @@ class GRPOTrainer:
         return metrics
 
     def update(self, step: int) -> dict[str, float]:
-        """Take the step along the gradient, as far as `train.max_kl` lets it. Return metrics of it.
+        """Apply the optimizer step, shortened to respect `train.max_kl`. Return its metrics.
 
-        Raises TrainerError where it is not finite, or no memory is left for the optimizer.
+        Raises TrainerError if the gradient is not finite or no memory is left for the optimizer.
         """
         if not self._updated and (told := unreached(self._policy.model)):
             self._say(told)
@@ -221,10 +228,11 @@ class GRPOTrainer:
         return metrics
 
     def _moved(self) -> float:
-        """Return how far the policy is from that of the last gradient: the KL in nats a token.
+        """Return the KL between the policies of the last gradient and of now, in nats a token.
 
-        It is k3 (joschu.net/blog/kl-approx.html) on what the older policy sampled, so unbiased on
-        the first update of a batch. A token counts as FURTHEST at most: the mean stays a number.
+        The estimator is k3 (joschu.net/blog/kl-approx.html) on tokens that the older policy
+        sampled, so it is unbiased on the first update of a batch. Each token counts for at most
+        FURTHEST, which keeps the mean finite.
         """
         sums = torch.zeros(2, device=self._policy.device)
         for part, before in self._known:
@@ -240,9 +248,10 @@ class GRPOTrainer:
     def check_sampled(
         self, groups: list[TrajectoryGroup], logprobs: Callable[[TrainSequence], Tensor]
     ) -> None:
-        """Check the first batch where nothing of it was trained, by a sequence of each group.
+        """Check that the first batch is on-policy if it was not trained, by a sequence a group.
 
-        An engine that answers noise earns nothing, so no group teaches. Raises EngineError.
+        An engine that samples noise earns no reward, so no group has a gradient and `metrics` would
+        never check it. Raises EngineError.
         """
         if self._checked:
             return
@@ -262,7 +271,7 @@ class GRPOTrainer:
             self._check_on_policy(float(torch.cat(gaps).mean()))
 
     def _check_on_policy(self, gap: float) -> None:
-        """Prove on the first batch that engine and trainer mean the same distribution."""
+        """Check on the first batch that engine and trainer compute the same distribution."""
         truncated = self._sampling.top_p < 1 or self._sampling.top_k > 0
         bound = MAX_LOGPROB_GAP[self._policy.dtype]
         if not self._checked and not truncated and gap > bound:
@@ -284,17 +293,17 @@ class GRPOTrainer:
         torch.save(self.optimizer.state_dict(), file)
 
     def close(self) -> None:
-        """See Trainer: nothing was started."""
+        """See `Trainer`. There is nothing to close."""
 
     def load(self, file: Path) -> None:
-        """Go on from what `save` wrote. Raise CheckpointError where it is something else."""
+        """Load the state that `save` wrote. Raises CheckpointError if the file is damaged."""
         state = load_state(file)
         with damage_told(file):
             self.optimizer.load_state_dict(state)
 
 
 def unreached(model: nn.Module) -> str:
-    """Return what the user should know of weights that are trained and got no gradient."""
+    """Return a warning about trainable weights that got no gradient, or ""."""
     trained = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
     names = [name for name, p in trained if p.grad is None]
     if not names:
@@ -306,6 +315,6 @@ def unreached(model: nn.Module) -> str:
 
 
 def total_norm(params: list[nn.Parameter], highest: float) -> float:
-    """Clip the gradients to a norm. Return the norm before, of the shards of all ranks."""
+    """Clip the gradients to the norm `highest`. Return the previous norm over all shards."""
     norm = torch.nn.utils.clip_grad_norm_(params, highest)
     return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)

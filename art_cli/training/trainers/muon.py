@@ -1,7 +1,7 @@
-"""Muon (kellerjordan.github.io/posts/muon): momentum whose matrices are made orthogonal.
+"""Muon optimizer (kellerjordan.github.io/posts/muon): orthogonalized momentum for matrices.
 
-The same as torch.optim.Muon, to the rounding of bf16; but matrices of one shape are multiplied in
-one call, for a small matrix is a few microseconds of arithmetic, and a call costs more than that.
+Equal to torch.optim.Muon up to bf16 rounding. Matrices of one shape are multiplied in one call,
+because the call overhead exceeds the arithmetic of a small matrix.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import torch
 from torch import Tensor, nn
 
 MOMENTUM = 0.85
-QUINTIC = (3.4445, -4.7750, 2.0315)  # steepest at 0, so that few iterations are enough
+QUINTIC = (3.4445, -4.7750, 2.0315)  # steep at 0, so few iterations suffice
 ITERATIONS = 5
-EPSILON = 1e-7  # of a norm
-AT_ONCE = 2**24  # elements: large matrices gain nothing from company, and each copy takes memory
+EPSILON = 1e-7  # lower bound of a norm
+AT_ONCE = 2**24  # elements: batching gains nothing for large matrices and costs memory
 
 
 class Muon(torch.optim.Optimizer):
-    """Moves matrices [M, N] along their orthogonalised momentum, with decoupled weight decay."""
+    """Moves matrices [M, N] along their orthogonalized momentum, with decoupled weight decay."""
 
     def __init__(self, matrices: list[nn.Parameter], lr: float, weight_decay: float) -> None:
         super().__init__(matrices, {"lr": lr, "weight_decay": weight_decay})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Take one step. `closure` is not called: the gradients are there."""
+        """Take one step with the gradients at hand. `closure` is not called."""
         for group in self.param_groups:
             for matrices in _alike([p for p in group["params"] if p.grad is not None]):
                 updates = orthogonal([self._momentum(p) for p in matrices])
@@ -37,7 +37,7 @@ class Muon(torch.optim.Optimizer):
                     p.add_(update, alpha=-group["lr"] * math.sqrt(max(1, p.shape[0] / p.shape[1])))
 
     def _momentum(self, p: nn.Parameter) -> Tensor:
-        """Return Nesterov's momentum, with the present gradient in it."""
+        """Return the Nesterov momentum, including the present gradient."""
         state: dict[str, Any] = self.state[p]
         assert p.grad is not None
         if not state:
@@ -47,9 +47,9 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrices: list[Tensor]) -> list[Tensor]:
-    """Return U V' of U S V', roughly, of matrices that have one shape or its transpose: in bf16.
+    """Return about U V' of each matrix U S V', in bf16. All have one shape or its transpose.
 
-    By a Newton-Schulz iteration that brings all singular values to between 0.5 and 1.5.
+    Uses a Newton-Schulz iteration that brings all singular values between 0.5 and 1.5.
     """
     a, b, c = QUINTIC
     tall = [m.shape[0] > m.shape[1] for m in matrices]
@@ -62,7 +62,7 @@ def orthogonal(matrices: list[Tensor]) -> list[Tensor]:
 
 
 def _alike(matrices: list[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
-    """Yield lists of those that have one shape or its transpose, of at most AT_ONCE elements."""
+    """Yield lists of parameters that share a shape or its transpose, of at most AT_ONCE values."""
     by_shape: dict[tuple[int, ...], list[nn.Parameter]] = {}
     for p in matrices:
         by_shape.setdefault(tuple(sorted(p.shape)), []).append(p)

@@ -15,7 +15,7 @@ BETAS = (0.9, 0.95)
 
 
 def check_optimizer(cfg: TrainConfig) -> None:
-    """Raises PreflightError where the package or the device is missing that the config needs."""
+    """Raise PreflightError if the package or device for the configured optimizer is missing."""
     if cfg.optimizer == "adamw":
         return
     if not torch.cuda.is_available():
@@ -31,7 +31,7 @@ def check_optimizer(cfg: TrainConfig) -> None:
 
 
 def make_optimizer(params: list[nn.Parameter], cfg: TrainConfig) -> torch.optim.Optimizer:
-    """Make AdamW, its state in 8 bits (2110.02861) if asked. Raises PreflightError."""
+    """Create AdamW, with 8-bit state (2110.02861) if configured. Raises PreflightError."""
     check_optimizer(cfg)
     settings: dict[str, Any] = {
         "lr": cfg.learning_rate,

@@ -1,4 +1,4 @@
-"""The routers of a mixture of experts during an update: how they share the tokens out."""
+"""Load balance of the routers of a mixture of experts during an update."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AllRanks = Callable[[Tensor], Tensor]  # the sum of a tensor over all ranks
 
 
 def check_router(model: Any, coef: float) -> None:
-    """Raise UsageError where train.router_aux_loss_coef has no effect."""
+    """Raise UsageError if `train.router_aux_loss_coef` would have no effect."""
     if coef and not len(Routers(model)):
         raise UsageError(
             f"train.router_aux_loss_coef: has no effect: {type(model).__name__} has no router; "
@@ -28,7 +28,7 @@ def check_router(model: Any, coef: float) -> None:
 
 
 class RouterLoad:
-    """Watches the routers in the microbatches of a step, and adds the loss that balances them."""
+    """Records the routers' choices in the microbatches of a step, and adds the balancing loss."""
 
     def __init__(self, model: Any, coef: float) -> None:
         self._routers = Routers(model)
@@ -45,7 +45,7 @@ class RouterLoad:
     def begin(
         self, forward: Forward, batches: Iterable[Microbatch], all_ranks: AllRanks | None
     ) -> None:
-        """Count the load of a whole step, if its loss needs that, by reading all of it."""
+        """Count the load of the whole step by an extra forward pass, if it has a balancing loss."""
         self._whole = None
         if not self._coef:
             return
@@ -59,14 +59,16 @@ class RouterLoad:
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """Look at the routers of the forward within."""
+        """Record the routers' outputs of the forward pass inside this context."""
         with self._routers.watched() as said:
             yield
         self._said = said
 
     def add_to(self, loss: Tensor, batch: Microbatch) -> tuple[Tensor, float, Load | None]:
-        """Return the loss of the microbatch that was watched with its part of the balancing one,
-        that part alone, and the load; with nothing added where nothing is asked for."""
+        """Add the balancing loss to the loss of the microbatch that was watched last.
+
+        Return (sum, balancing loss alone, load). Without a coefficient, nothing is added.
+        """
         said, self._said = self._said, []
         if not said:
             return loss, 0.0, None
@@ -79,7 +81,7 @@ class RouterLoad:
 
 
 def _as_read(batch: Microbatch, said: list[list[Routed]]) -> Tensor:
-    """Return how often each token counts, in the order in which the routers saw them."""
+    """Return the number of times each token counts, in the order in which the routers saw them."""
     if len(said[0]) == 1:
         return batch.repeats
     nodes = (batch.repeats[s.first : s.first + s.num] for s in batch.layout.spans)

@@ -1,4 +1,4 @@
-"""Learning rates over the steps of a run."""
+"""Learning rate schedules."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 
 
 def factor(schedule: str, step: int, total: int, warmup: int) -> float:
-    """Return the factor of the learning rate at a step (from 0): linear warm-up, then decay.
+    """Return the learning rate's factor at a step (from 0): linear warm-up, then decay.
 
-    `linear` and `cosine` reach zero behind the last step.
+    `linear` and `cosine` reach zero one step after the last.
     """
     if step < warmup:
         return (step + 1) / (warmup + 1)

@@ -1,4 +1,4 @@
-"""From the groups of a batch to the sequences that an update trains on."""
+"""Conversion of trajectory groups into the sequences that an update trains on."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from art_cli.types import Trajectory, TrajectoryGroup
 def training_sequences(
     groups: list[TrajectoryGroup], cfg: TrainConfig, max_model_len: int
 ) -> tuple[list[list[TrainSequence]], Counts]:
-    """Return what is trained on, group by group, and the counts that normalise it.
+    """Return the sequences to train on, by group, and the counts that normalize the loss.
 
-    The trajectories have their advantages.
+    The trajectories must have their advantages.
 
-    Groups without a gradient are left out here, before they cost a forward; they stay in the
-    counts, so leaving them out changes nothing. With a KL term no group is without one.
+    Groups without a gradient are left out, which saves their forward pass. They stay in the counts,
+    so the gradient does not change. With a KL term every group has a gradient.
     """
     kept = [(g, [t for t in g.valid if _is_trained(t, cfg)]) for g in groups]
     by_group = [sum(t.num_sampled for t in trained) for _, trained in kept]
@@ -55,7 +55,7 @@ def training_sequences(
 
 
 def _advantages(trajectory: Trajectory) -> list[list[float] | float]:
-    """Return the advantages of each of its sequences; of each token, where turns differ."""
+    """Return the advantage of each sequence, or of each of its tokens if turns differ."""
     if trajectory.advantage is None:
         raise TrainerError("a trajectory has a reward and no advantage; call set_advantages first")
     if not trajectory.turn_advantages:

@@ -21,14 +21,14 @@ from art_cli.training.trainers.muon import Muon
 from art_cli.training.trainers.sft_cache import CachedSft, Warmed, key_of_warmup
 from art_cli.types import Completion, Message, Sequence
 
-RAMP_STEPS = 20  # of the learning rate, up; then linearly down to a tenth
-KEEP_EVERY = 30.0  # seconds between what is kept of one that is not done
+RAMP_STEPS = 20  # of rising learning rate; then it falls linearly to a tenth
+KEEP_EVERY = 30.0  # seconds between saves of an unfinished SFT
 
 
 def demonstration(renderer: Renderer, messages: list[Message]) -> list[Sequence]:
-    """Tokens of a conversation as rollouts would have made them; the assistant's are sampled.
+    """Return a conversation as token sequences like a rollout's, with assistant tokens as sampled.
 
-    A turn of weight 0 is read as what others say is.
+    An assistant message with weight 0 is read like the messages of others and not trained on.
     """
     conversation = Conversation(renderer)
     pending: list[Message] = []
@@ -58,11 +58,11 @@ def fine_tune(
 ) -> Generator[tuple[int, int, float], None, None]:
     """Train, yielding (step, steps, loss) after each optimizer step.
 
-    One that was made before, with the same weights, demonstrations and settings, is taken from the
-    disk, and one that was stopped goes on: to the same weights, bit for bit. `say` is told of it.
+    A finished SFT with the same weights, demonstrations and settings is loaded from the cache. An
+    interrupted one resumes and ends with bit-identical weights. `say` reports both.
 
-    Raises UsageError where no demonstration fits into `max_length` tokens, TrainerError where a
-    loss is not finite.
+    Raises UsageError if no demonstration fits into `max_length` tokens, TrainerError if a loss is
+    not finite.
     """
     data = [
         [TrainSequence(ids=s.ids, mask=s.mask, engine_logprobs=s.engine_logprobs) for s in d]
@@ -75,7 +75,7 @@ def fine_tune(
     kept = CachedSft(key_of_warmup(policy, batches, cfg, budget.tokens))
     done = _take_up(kept, policy, optimizers, budget)
     if done == len(batches):
-        say(f"SFT was made before, by a run like this one; to make it anew: rm {kept.file}")
+        say(f"SFT was loaded from the cache of an identical run; to redo it: rm {kept.file}")
     elif done:
         say(f"SFT goes on after step {done} of {len(batches)}, where it was stopped")
     last_kept = time.monotonic()
@@ -165,7 +165,7 @@ def _state(
 def _take_up(
     kept: CachedSft, policy: Policy, optimizers: list[torch.optim.Optimizer], budget: TokenBudget
 ) -> int:
-    """Take what an SFT has left; return how many of its steps are done."""
+    """Load the cached state of an SFT. Return the number of its steps that are done."""
     warmed = kept.load()
     if warmed is None:
         return 0
@@ -223,9 +223,9 @@ def _nll(weights: Tensor) -> Callable[[Tensor, slice], Tensor]:
 
 
 def _optimizers(policy: Policy, cfg: SFTConfig) -> list[torch.optim.Optimizer]:
-    """Make AdamW; or Muon for matrices, AdamW for the rest.
+    """Create AdamW for all parameters, or Muon for matrices and AdamW for the rest.
 
-    Muon learns a randomly initialised model several times faster.
+    Muon trains a randomly initialized model several times faster.
     """
     embeddings = {policy.head.weight, policy.base.get_input_embeddings().weight}
     matrices: list[nn.Parameter] = []
@@ -246,6 +246,6 @@ def _optimizers(policy: Policy, cfg: SFTConfig) -> list[torch.optim.Optimizer]:
     return optimizers
 
 
-# An orthogonalised update has a far smaller root mean square than Adam's; this makes one learning
-# rate serve both (measured on the tiny preset: 0.025 for the matrices goes with 5e-3 for the rest).
+# An orthogonalized update has a far smaller root mean square than Adam's. This factor lets one
+# learning rate serve both (on the tiny preset, 0.025 for matrices goes with 5e-3 for the rest).
 MUON_FACTOR = 5.0

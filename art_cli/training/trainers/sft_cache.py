@@ -1,11 +1,11 @@
-"""Results of SFT on disk, by the hash of all that they depend on, so that each is made once.
+"""Cache of SFT results on disk, under a hash of all their inputs.
 
-The result is a function of the weights that it begins with, the tokens of the demonstrations in
-their order, its settings, and what computes it. An env, its code and settings, the tokenizer and
-the chat template have had their say in those tokens: whatever changes one of them is another key.
+A result depends on the initial weights, the tokens of the demonstrations in order, the settings,
+and the code and hardware that compute it. The env, its code and settings, the tokenizer and the
+chat template act only through those tokens, so a change to any of them changes the key.
 
-One file a result, written whole or not at all, with its checksum in front: any number of runs may
-share the folder, and any of them may be killed. A file that is damaged is one that is not there.
+Each result is one file, written atomically, with its checksum in front. Any number of runs may
+share the folder, and any of them may be killed. A damaged file is treated as missing.
 """
 
 from __future__ import annotations
@@ -32,43 +32,43 @@ from art_cli.models.policy import Policy
 from art_cli.system.files import cache_folder
 from art_cli.training.algorithm.packing import TrainSequence
 
-MOST = 4 << 30  # bytes of all files; the ones that were used longest ago go first
-ABANDONED = 3600.0  # seconds after which a file that is being written has no writer any more
+MOST = 4 << 30  # bytes of all files; the least recently used are removed first
+ABANDONED = 3600.0  # seconds after which an unfinished file counts as abandoned
 DIGEST_SIZE = hashlib.sha256().digest_size
-COMPUTING = ("chat", "models", "training")  # rooms whose code decides what SFT comes to
+COMPUTING = ("chat", "models", "training")  # packages whose code affects the result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warmed:
-    """SFT after some of its steps, or all."""
+    """State of an SFT after some or all of its steps."""
 
     step: int
     weights: list[Tensor]  # the trainable ones
-    optimizers: list[dict[str, Any]]  # none after the last step
-    tokens: int  # of a microbatch, as far as memory allowed
+    optimizers: list[dict[str, Any]]  # empty after the last step
+    tokens: int  # microbatch size, lowered if memory ran out
 
 
 class CachedSft:
-    """The files of one supervised stage."""
+    """The cache file of one SFT."""
 
     def __init__(self, key: str) -> None:
         self.file = cache_folder("sft") / f"{key}.pt"
 
     def load(self) -> Warmed | None:
-        """Return what was kept; None where there is nothing that can be used."""
+        """Return the saved state, or None if there is no valid file."""
         try:
             content = self.file.read_bytes()
             digest, body = content[:DIGEST_SIZE], memoryview(content)[DIGEST_SIZE:]
             if hashlib.sha256(body).digest() != digest:
                 return None
             found = torch.load(io.BytesIO(body), map_location="cpu", weights_only=True)
-            os.utime(self.file)  # it is used: others are older
+            os.utime(self.file)  # marks it as recently used
         except OSError:
             return None
         return Warmed(**found)
 
     def save(self, warmed: Warmed) -> None:
-        """Keep it in place of what was there. A disk that is full costs the cache, not the run."""
+        """Save the state, replacing an earlier one. Errors such as a full disk are ignored."""
         if _size(warmed) > MOST:
             return
         body = io.BytesIO()
@@ -94,9 +94,9 @@ def key_of_warmup(
     cfg: SFTConfig,
     microbatch_tokens: int,
 ) -> str:
-    """Return the hash of all that the SFT of a policy on these batches depends on."""
+    """Return the hash of everything that the SFT of a policy on these batches depends on."""
     settings = asdict(cfg)
-    # These have had their say in the weights and the batches.
+    # These settings already determine the weights and the batches, which are hashed below.
     for name in ("demonstrations", "num_demonstrations", "epochs", "batch_size", "weights"):
         settings.pop(name)
     total = hashlib.sha256()
@@ -113,14 +113,14 @@ def key_of_warmup(
 
 
 def _all_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield the frozen ones too, and whether each is trained in its name."""
+    """Yield all weights and buffers by name, with trained or frozen in the name."""
     for name, p in model.named_parameters():
         yield f"{name} {p.requires_grad}", p
     yield from model.named_buffers()
 
 
 def _computer(policy: Policy) -> list[Any]:
-    """Return what computes: code, packages, and the device, whose sums differ in their last bit."""
+    """Return what affects rounding: the code, package versions, device and number of threads."""
     home = Path(__file__).parents[2]
     code = hashlib.sha256()
     for file in sorted(f for room in COMPUTING for f in (home / room).rglob("*.py")):
@@ -141,14 +141,14 @@ def _size(warmed: Warmed) -> int:
 
 
 def _remove_oldest(folder: Path, room: int) -> None:
-    """Remove files until the others take no more than `room`; and what killed runs left."""
+    """Remove the oldest files until the rest fit into `room` bytes, and those of killed runs."""
     for left in folder.glob(".*.tmp"):
         with suppress(OSError):
             if time.time() - left.stat().st_mtime > ABANDONED:
                 left.unlink()
     found = []
     for file in folder.glob("*.pt"):
-        with suppress(OSError):  # another run removes it at this instant
+        with suppress(OSError):  # another run may be removing it
             found.append((file.stat().st_mtime, file.stat().st_size, file))
     for _, size, file in sorted(found, reverse=True):
         room -= size

@@ -1,4 +1,4 @@
-"""Statistics of a step: sums over its microbatches, of all ranks."""
+"""Statistics of an update, summed over its microbatches and ranks."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from art_cli.training.algorithm.loss import Tokens
 class Stats:
     """Sums over the microbatches of a step."""
 
-    tokens: int = 0  # trained
-    packed: int = 0  # run through the model
+    tokens: int = 0  # sampled tokens that were trained on
+    packed: int = 0  # tokens run through the model
     loss: float = 0.0
     clipped: int = 0
-    router_loss: float = 0.0  # see load_balance.py
+    router_loss: float = 0.0  # balancing loss, see load_balance.py
     load: Load | None = None  # of the routers, where there are any
     parts: list[tuple[Tensor, Tokens]] = field(default_factory=list)  # (policy_logprobs, ...)
 
     def add(self, loss: float, policy_logprobs: Tensor, tokens: Tokens, clipped: int) -> None:
-        """Count a microbatch."""
+        """Add a microbatch."""
         self.loss += loss
         self.tokens += len(policy_logprobs)
         self.clipped += clipped
         self.parts.append((policy_logprobs, tokens))
 
     def add_load(self, loss: float, load: Load | None) -> None:
-        """Count what the routers did in a microbatch."""
+        """Add the routers' balancing loss and load of a microbatch."""
         self.router_loss += loss
         if load:
             self.load = load if self.load is None else self.load + load
 
     @classmethod
     def sum(cls, each: Iterable[Stats]) -> Stats:
-        """Return the sums over all ranks."""
+        """Return the sum of the stats of all ranks."""
         total = cls()
         for stats in each:
             total.tokens += stats.tokens
@@ -51,12 +51,12 @@ class Stats:
         return total
 
     def cpu(self) -> Stats:
-        """Return the same on the CPU, from where it can be sent."""
+        """Return a copy with its tensors on the CPU, ready to be sent."""
         parts = [(p.cpu(), t.cpu()) for p, t in self.parts]
         return replace(self, parts=parts)
 
     def metrics(self) -> dict[str, float]:
-        """Return `loss/*`; nothing where nothing was trained."""
+        """Return the `loss/*` metrics, or {} if nothing was trained."""
         if not self.tokens:
             return {}
         policy = torch.cat([p for p, _ in self.parts])
@@ -64,7 +64,8 @@ class Stats:
         rho = torch.exp(logratio)
         out = {
             "loss/policy": self.loss,
-            # The mean of -log pi of what was drawn: unbiased on-policy, and free.
+            # The mean of -log pi of the sampled tokens: unbiased on-policy, and needs no extra
+            # forward.
             "loss/entropy": float(-policy.mean()),
             "loss/clip_fraction": self.clipped / self.tokens,
             "loss/ratio_mean": float(rho.mean()),
@@ -72,7 +73,7 @@ class Stats:
             "loss/logprob_gap": float(logratio.abs().mean()),
         }
         if self.load is not None:
-            # The share of the expert that is used most over the mean share; 1: all alike.
+            # The most used expert's share of tokens over the mean share; 1 is perfectly balanced.
             out["router/max_load"] = self.load.imbalance
         if self.router_loss:
             out["loss/router_aux"] = self.router_loss

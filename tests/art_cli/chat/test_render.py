@@ -516,7 +516,7 @@ def test_a_template_that_loops_without_end_ends_with_its_line(tmp_path: Path) ->
     command = [sys.executable, "-c", code, str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=110)
     assert ended.returncode == 2 and "Traceback" not in ended.stderr
-    assert "did not end within 1 s; it stands at <template>:" in ended.stderr
+    assert "did not end within 1 s; it hangs at <template>:" in ended.stderr
 
 
 def test_a_template_that_would_drop_tool_results_gets_them_as_user_turns() -> None:

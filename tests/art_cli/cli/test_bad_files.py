@@ -194,7 +194,7 @@ def test_an_import_that_never_ends_is_ended_with_its_line(
     (folder / "env.py").write_text(f"{HANGS[0]}{ENV}")
     code, _, said = in_process(folder, command, TOO_LONG)
     assert code == EXIT_USAGE
-    assert "did not end within 0.2 s; it stands at " in said
+    assert "did not end within 0.2 s; it hangs at " in said
     assert "/env.py:2: time.sleep(600)" in said
 
 

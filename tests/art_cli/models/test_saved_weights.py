@@ -26,11 +26,11 @@ def test_an_optimizers_file_runs_no_code(tmp_path: Path) -> None:
     file = tmp_path / "optimizer.pt"
     for content in (pickle.dumps(Code(tmp_path / "ran")), b"", b"PK\x03\x04", b"x" * 99):
         file.write_bytes(content)
-        with pytest.raises(CheckpointError, match=r"optimizer\.pt is not what a run writes"):
+        with pytest.raises(CheckpointError, match=r"optimizer\.pt is not a valid file"):
             trainer.load(file)
     for state in ([1], {"state": 1}, {"state": {}, "param_groups": [{"params": [7, 8]}]}):
         torch.save(state, file)
-        with pytest.raises(CheckpointError, match="is not what a run writes"):
+        with pytest.raises(CheckpointError, match="is not a valid file"):
             trainer.load(file)
     assert not (tmp_path / "ran").exists()
 

@@ -57,7 +57,7 @@ def test_who_lets_go_can_watch_again_and_cancel(user: User, cluster: str) -> Non
     watching.send_signal(signal.SIGINT)
     rest, _ = watching.communicate(timeout=600)
     assert watching.returncode == 130 and "--attach" in rest and "art cancel" in rest, seen + rest
-    assert "goes on there already" in user.art(*on, code=2)
+    assert "is already running there" in user.art(*on, code=2)
     watching = user.start(*on, "--attach")
     read_until(watching, r"step \d+/1000000")
     watching.kill()  # a lost connection

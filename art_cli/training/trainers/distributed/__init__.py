@@ -1,1 +1,1 @@
-"""One update shared by several processes, each with a part of the weights."""
+"""Updates shared by several processes, each with a shard of the weights."""

@@ -1,10 +1,12 @@
-"""The processes that share an update: who starts them, how they meet, and how they end together.
+"""Start, connect and stop the processes that share an update.
 
-`art run` on one machine starts the others itself; they meet at a file in a folder that only this
-user can open, and are told what to do over their standard input. A cluster's launcher (torchrun,
-srun) starts `art run` everywhere and says in RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT who is
-who: a store of torch at that address, which asks nobody who they are, is where those meet and read
-what to do. What they read there is JSON, which runs no code.
+On one machine, `art run` starts the other processes itself. They meet at a file in a folder that
+only this user can open, and read commands from standard input.
+
+On a cluster, the launcher (torchrun, srun) starts `art run` everywhere and sets RANK, WORLD_SIZE,
+MASTER_ADDR and MASTER_PORT. The processes then meet at a torch store at that address and read
+commands from it. The store does not authenticate its clients, so commands are JSON, which cannot
+run code.
 """
 
 from __future__ import annotations
@@ -35,24 +37,24 @@ from art_cli.errors import EXIT_FAILED, PreflightError, UsageError
 from art_cli.keys import MaskedOutput
 from art_cli.terminal.text import say
 
-JOIN_TIMEOUT = timedelta(minutes=5)  # to meet at the store
-LOOK = timedelta(seconds=60)  # how long a worker waits for a command before it looks up
-COLLECTIVE_TIMEOUT = timedelta(minutes=15)  # a rank that answers so late is lost
-GRACE = 20.0  # seconds in which what a dead worker leaves behind should have raised by itself
+JOIN_TIMEOUT = timedelta(minutes=5)  # for all ranks to reach the store
+LOOK = timedelta(seconds=60)  # for one poll of the command
+COLLECTIVE_TIMEOUT = timedelta(minutes=15)  # a slower rank counts as lost
+GRACE = 20.0  # seconds for an error caused by a dead worker to be raised by itself
 LAST_LINES = 15  # of a dead worker's log
 WORKER = "art_cli.training.trainers.distributed.ranks"
 
 
 @dataclass(frozen=True, slots=True)
 class ThisRank:
-    """This process among all, as a cluster's launcher has said."""
+    """This process's rank, as set by a cluster's launcher."""
 
     rank: int
     world_size: int
 
 
 def launched() -> ThisRank | None:
-    """Return where a launcher started this process among others; None where nobody did."""
+    """Return this process's rank if a launcher started it among others, else None."""
     names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     if any(name not in os.environ for name in names):
         return None
@@ -61,7 +63,7 @@ def launched() -> ThisRank | None:
 
 
 def check_world_size(place: ThisRank, num_processes: int) -> None:
-    """Raises UsageError where launcher and config disagree."""
+    """Raise UsageError if launcher and config disagree on the number of processes."""
     if place.world_size != num_processes:
         raise UsageError(
             f"train.num_processes is {num_processes}, but the launcher started "
@@ -71,7 +73,7 @@ def check_world_size(place: ThisRank, num_processes: int) -> None:
 
 
 def check_devices(num_processes: int, device: str) -> None:
-    """Raises PreflightError where this machine has fewer GPUs than processes."""
+    """Raise PreflightError if this machine has fewer GPUs than processes."""
     devices = torch.cuda.device_count()
     if device != "cpu" and 0 < devices < num_processes:
         raise PreflightError(
@@ -81,24 +83,26 @@ def check_devices(num_processes: int, device: str) -> None:
 
 
 class WorkerDied(Exception):
-    """A worker has ended before its time; the message shows its last lines."""
+    """A worker ended too early. The message shows its last lines."""
 
 
 class Crew:
-    """The other processes, to rank 0. This one: those that a launcher started, and stops if one
-    of them fails."""
+    """The other processes, as seen by rank 0.
+
+    This class handles processes that a launcher started. The launcher stops them if one fails.
+    """
 
     def __init__(self) -> None:
         self.store = join()
         self._told = 0
 
     def tell(self, command: str) -> None:
-        """Say to all what to do next."""
+        """Send a command to all workers."""
         self.store.set(f"command/{self._told}", command)
         self._told += 1
 
     def meet(self, num_processes: int) -> None:
-        """Wait until all are there. Raises WorkerDied."""
+        """Wait until all workers are ready. Raises WorkerDied."""
         names = [ready(rank) for rank in range(1, num_processes)]
         deadline = time.monotonic() + JOIN_TIMEOUT.total_seconds()
         while not self.store.check(names):
@@ -108,25 +112,25 @@ class Crew:
             time.sleep(0.05)
 
     def check(self) -> None:
-        """Raises WorkerDied."""
+        """Raise WorkerDied if a worker has ended."""
 
     def working(self) -> AbstractContextManager[None]:
-        """Note, within, that this process is in something that all ranks do."""
+        """Mark this process as inside a collective operation."""
         return nullcontext()
 
     def why(self) -> str:
-        """Return what happened to the others, after something that all ranks do has failed here."""
+        """Return the reason why a collective operation failed, if a worker caused it, or ""."""
         return ""
 
     def close(self, *, now: bool = False) -> None:
-        """See that the others end: they have been told to, or must `now`."""
+        """Wait for the workers to end, which were told to close. With `now`, kill them."""
 
 
 class LocalCrew(Crew):
     """Workers on this machine, children of this process."""
 
     def __init__(self, num_processes: int, logs: Path) -> None:
-        """Start them; their output goes to `logs`/rank-N.log."""
+        """Start the workers. Their output goes to `logs`/rank-N.log."""
         self._folder = Path(tempfile.mkdtemp(prefix="art-ranks-"))  # of mode 0700
         self.store = FileStore(str(self._folder / "store"), num_processes)
         self._busy = False
@@ -151,10 +155,10 @@ class LocalCrew(Crew):
         worker = subprocess.Popen(
             [sys.executable, "-m", WORKER, str(self._folder / "store")],
             env=os.environ | place,
-            stdin=subprocess.PIPE,  # it ends when this process does, however that ends
+            stdin=subprocess.PIPE,  # closes when this process ends, even if it is killed
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is for this process, which tells them
+            start_new_session=True,  # Ctrl-C reaches this process only, which stops them
         )
         assert worker.stdout
         self._printed[rank] = MaskedOutput(worker.stdout, partial(_append, log))
@@ -163,7 +167,7 @@ class LocalCrew(Crew):
     def tell(self, command: str) -> None:
         for worker in self._workers.values():
             assert worker.stdin
-            with suppress(BrokenPipeError):  # it has ended: `check` tells
+            with suppress(BrokenPipeError):  # the worker has ended; `check` reports it
                 worker.stdin.write(f"{command}\n".encode())
                 worker.stdin.flush()
 
@@ -181,7 +185,7 @@ class LocalCrew(Crew):
 
     def why(self) -> str:
         deadline = time.monotonic() + GRACE / 2
-        while time.monotonic() < deadline:  # its connections close before it has ended
+        while time.monotonic() < deadline:  # a worker's connections close before its process ends
             if message := self._death():
                 return message
             time.sleep(0.1)
@@ -196,7 +200,7 @@ class LocalCrew(Crew):
                 worker.kill()
                 worker.wait()
             assert worker.stdin
-            with suppress(BrokenPipeError):  # of a command that it did not live to read
+            with suppress(BrokenPipeError):  # the worker died before it read a command
                 worker.stdin.close()
         for printed in self._printed.values():
             printed.join(GRACE / 4)
@@ -216,11 +220,11 @@ class LocalCrew(Crew):
         return ""
 
     def _watch(self) -> None:
-        """End with a dead rank: a collective on a GPU would wait for it until it times out."""
+        """Exit when a worker dies: a GPU collective would wait for that rank until it times out."""
         while not self._closing:
             time.sleep(1.0)
             if self._busy and not self._closing and (message := self._death()):
-                time.sleep(GRACE / 4)  # most often this process finds out by itself
+                time.sleep(GRACE / 4)  # usually the collective raises by itself
                 if self._busy and not self._closing:
                     say(f"error: {message}", file=sys.stderr)
                     time.sleep(GRACE)
@@ -233,18 +237,18 @@ def _append(log: Path, printed: bytes) -> None:
 
 
 def ready(rank: int) -> str:
-    """Return what a rank sets in the store once it is there."""
+    """Return the key that a rank sets in the store once it is ready."""
     return f"ready/{rank}"
 
 
 def join() -> Store:
-    """Return the store where all processes meet, as the environment says. Raises RuntimeError."""
+    """Join the store given by the environment, where all processes meet. Raises RuntimeError."""
     store, _, _ = next(rendezvous("env://", timeout=JOIN_TIMEOUT))
     return store
 
 
 def commands_in(store: Store) -> Iterator[str]:
-    """Yield what `Crew.tell` is told, as a launcher's rank hears it."""
+    """Yield the commands that `Crew.tell` writes to the store."""
     number = 0
     while True:
         key = f"command/{number}"
@@ -255,10 +259,9 @@ def commands_in(store: Store) -> Iterator[str]:
 
 
 def commands_of_parent(folder: Path) -> Iterator[str]:
-    """Return what `LocalCrew.tell` is told, as a worker hears it.
+    """Iterate over the commands that `LocalCrew.tell` writes to this worker's standard input.
 
-    This process ends when the one that started it is gone, whose `folder` it then removes: their
-    pipe closes.
+    When the parent is gone, the pipe closes. This process then removes `folder` and ends.
     """
     commands: SimpleQueue[str] = SimpleQueue()
 
@@ -266,9 +269,8 @@ def commands_of_parent(folder: Path) -> Iterator[str]:
         with open(0, encoding="utf-8", closefd=False) as pipe:
             for command in pipe:
                 commands.put(command)
-        signal.alarm(
-            1
-        )  # ends this process even where torch, which looks for its file, keeps the GIL
+        # Ends this process even if torch, which polls for its store's file, keeps the GIL.
+        signal.alarm(1)
         shutil.rmtree(folder, ignore_errors=True)
         os._exit(EXIT_FAILED)
 
@@ -277,7 +279,7 @@ def commands_of_parent(folder: Path) -> Iterator[str]:
 
 
 def end_with(store: Store) -> None:
-    """End this process when the store, and so rank 0 or its launcher, is gone."""
+    """End this process when the store is gone, and with it rank 0 or its launcher."""
     own = store.clone()  # type: ignore[attr-defined]  # the other connection may be waiting
 
     def watch() -> None:
@@ -292,9 +294,9 @@ def end_with(store: Store) -> None:
 
 
 def _use_loopback() -> None:
-    """Let gloo and NCCL listen on this machine alone, whatever they are told to use among several.
+    """Make gloo and NCCL listen on this machine only, overriding settings for several machines.
 
-    gloo would also look this machine's name up, which not every machine can.
+    gloo would also resolve this machine's host name, which fails on some machines.
     """
     for _, name in socket.if_nameindex():
         if name in ("lo", "lo0"):

@@ -1,8 +1,8 @@
-"""Messages between ranks beside tensors of known shapes: plain values, as bytes.
+"""Messages of plain values between ranks, serialized without pickle.
 
-torch's own `*_object_*` calls pickle: whoever reaches a socket of theirs has code run as the
-trainer. Here the bytes are read by `torch.load(weights_only=True)`, which makes numbers, strings,
-tensors and containers of them, and calls nothing.
+torch's own `*_object_*` functions unpickle: anyone who reaches their socket can run code in the
+trainer. Here `torch.load(weights_only=True)` reads the bytes, which builds only numbers, strings,
+tensors and containers of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LISTS = {"ids": torch.int64, "mask": torch.int64, "engine_logprobs": torch.float
 
 
 def send(value: Any, to: int) -> None:
-    """Send a plain value to a rank that calls `receive` now. Raises RuntimeError."""
+    """Send a plain value to the rank `to`, which must call `receive`. Raises RuntimeError."""
     file = io.BytesIO()
     torch.save(value, file)
     data = torch.frombuffer(file.getbuffer(), dtype=torch.uint8)
@@ -34,7 +34,7 @@ def send(value: Any, to: int) -> None:
 
 
 def receive(source: int) -> Any:
-    """Return what a rank sends. Raises RuntimeError, also for what only running code can read."""
+    """Receive the value that rank `source` sends. Raises RuntimeError, also for other data."""
     size = torch.empty(1, dtype=torch.int64)
     dist.recv(size, source)
     data = torch.empty(int(size), dtype=torch.uint8)
@@ -42,11 +42,11 @@ def receive(source: int) -> Any:
     try:
         return torch.load(io.BytesIO(data.numpy().data), weights_only=True)
     except UnpicklingError:
-        raise RuntimeError(f"rank {source} sent what is not plain data") from None
+        raise RuntimeError(f"rank {source} sent something other than plain data") from None
 
 
 def share(value: Any) -> Any:
-    """Return rank 0's plain value on every rank; what others give is left alone."""
+    """Return rank 0's plain value on every rank. The argument of other ranks is ignored."""
     if dist.get_rank() > 0:
         return receive(0)
     for rank in range(1, dist.get_world_size()):
@@ -55,7 +55,7 @@ def share(value: Any) -> Any:
 
 
 def plain_sequence(sequence: TrainSequence) -> dict[str, Any]:
-    """Return it for `sequence_of`; lists as tensors, which are read far quicker."""
+    """Return the sequence as plain values for `sequence_of`. Lists become tensors, for speed."""
     lists = {k: torch.tensor(getattr(sequence, k), dtype=dtype) for k, dtype in LISTS.items()}
     others = ("advantages", "weight", "trajectory")
     constrained = [asdict(part) for part in sequence.constrained]
@@ -63,7 +63,7 @@ def plain_sequence(sequence: TrainSequence) -> dict[str, Any]:
 
 
 def sequence_of(plain: dict[str, Any]) -> TrainSequence:
-    """Return what `plain_sequence` was given."""
+    """Return the sequence that was given to `plain_sequence`."""
     constrained = [Constrained(**part) for part in plain["constrained"]]
     lists = {k: plain[k].tolist() for k in LISTS}
     read: dict[str, Any] = plain | lists | {"constrained": constrained}
@@ -71,12 +71,12 @@ def sequence_of(plain: dict[str, Any]) -> TrainSequence:
 
 
 def plain_stats(stats: Stats) -> dict[str, Any]:
-    """Return them for `stats_of`."""
+    """Return the stats as plain values for `stats_of`."""
     return asdict(stats.cpu())
 
 
 def stats_of(plain: dict[str, Any]) -> Stats:
-    """Return what `plain_stats` was given."""
+    """Return the stats that were given to `plain_stats`."""
     parts: Any = [(logprobs, Tokens(**tokens)) for logprobs, tokens in plain["parts"]]
     load: Any = plain["load"] and Load(**plain["load"])
     return Stats(**plain | {"parts": parts, "load": load})

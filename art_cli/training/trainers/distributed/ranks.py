@@ -1,9 +1,10 @@
-"""One update shared by several ranks.
+"""One update computed by several ranks.
 
-Rank 0 is the process of the run: engine, judge, trackers and checkpoints are there, with the whole
-policy that the engine samples from. Beside it every rank, 0 too, holds a shard of the same policy
-and an ordinary GRPOTrainer on it. Rank 0 deals the microbatches of a step out; afterwards it takes
-the new weights from the shards into its whole policy. What it writes is what one process writes.
+Rank 0 is the process of the run. It has the engine, judge, trackers and checkpoints, and the whole
+policy, which the engine samples from. Every rank, rank 0 included, also holds a shard of the policy
+and an ordinary `GRPOTrainer` for that shard. Rank 0 distributes the microbatches of a step.
+Afterwards it copies the new weights from the shards into its whole policy. Its files are the same
+as those of a run in a single process.
 """
 
 from __future__ import annotations
@@ -64,12 +65,15 @@ from art_cli.training.trainers.stats import Stats
 from art_cli.types import TrajectoryGroup
 
 LESS = "Go on with --resume and half of train.microbatch_tokens, or with more train.num_processes"
-SMALL = ("form", "update")  # what a worker is told together with its argument
+SMALL = ("form", "update")  # commands that are sent with their argument
 
 
 class Rank:
-    """One rank's part. All ranks call the same method at the same time; the arguments are rank 0's
-    and None elsewhere."""
+    """One rank's part of the trainer.
+
+    All ranks call the same method at the same time. Only rank 0 passes real arguments; the other
+    ranks pass None.
+    """
 
     def __init__(
         self, blueprint: Blueprint, policy: Policy | None, say: Callable[[str], None] = silent
@@ -96,11 +100,11 @@ class Rank:
         )
 
     def take(self, _: None = None) -> None:
-        """Take the trained weights of rank 0's policy, which have been set anew."""
+        """Copy the trained weights of rank 0's policy into the shards, after they were replaced."""
         self._shard.take(self._policy, frozen=False)
 
     def gradient(self, shares: list[list[Part]] | None) -> Stats | None:
-        """Let each rank make the gradient of its share. Return, at rank 0, what all found."""
+        """Compute on each rank the gradient of its share. Return the combined stats on rank 0."""
         if shares is None:
             mine = [part and [sequence_of(plain) for plain in part] for part in receive(0)]
             return send(plain_stats(self.trainer.gradient(mine)), 0)
@@ -111,31 +115,32 @@ class Rank:
         return Stats.sum([stats, *others])
 
     def logprobs(self, sequence: TrainSequence | None) -> Tensor:
-        """See Trainer; on all ranks."""
+        """See `Trainer`. All ranks must call this."""
         plain = share(plain_sequence(sequence) if sequence else None)
         return self.trainer.logprobs(sequence or sequence_of(plain))
 
     def update(self, step: int) -> dict[str, float]:
-        """Take the step everywhere, and give rank 0's policy the new weights. Return its metrics.
-        Raises TrainerError on all ranks alike."""
+        """Take the optimizer step on all ranks, copy the new weights to rank 0's policy, and return
+        the metrics of the step. Raises TrainerError on all ranks alike.
+        """
         metrics = self.trainer.update(step)
         self._shard.give(self._policy)
         return metrics
 
     def state(self, _: None = None) -> dict[str, Any]:
-        """Return the optimizer's state as one process has it, on the CPU; at rank 0."""
+        """Return, on rank 0, the full optimizer state on the CPU, in single-process format."""
         state = self.trainer.optimizer.state_dict()
         whole: dict[int, dict[str, Any]] = {}
         for i, of in state["state"].items():
             whole[i] = {}
             for key, value in of.items():
-                full = gather(value)  # by all ranks, and kept by one
+                full = gather(value)  # all ranks take part, but only rank 0 keeps it
                 if dist.get_rank() == 0:
                     whole[i][key] = full.cpu()
         return state | {"state": whole}
 
     def load(self, state: dict[str, Any] | None) -> None:
-        """Go on from a state of one process."""
+        """Load an optimizer state in the format of a single process, from rank 0."""
         params = self._shard.trainable
         small = None
         if state:
@@ -158,7 +163,7 @@ def _summed(value: Tensor) -> Tensor:
 
 
 class RanksTrainer:
-    """All ranks, to the loop; implements Trainer. The ranks form when they are first needed."""
+    """Trainer that shares an update among several ranks. They start when they are first needed."""
 
     def __init__(
         self,
@@ -172,9 +177,10 @@ class RanksTrainer:
         say: Callable[[str], None] = silent,
         max_model_len: int = MAX_MODEL_LEN,
     ) -> None:
-        """The ranks work on a `device` each (cpu or cuda), wherever the whole policy is.
+        """Each rank works on a `device` of its own ("cpu" or "cuda"), wherever the whole policy is.
 
-        Without a `crew` that waits already, processes are started when they are needed."""
+        `crew` holds ranks that already wait. Without it, worker processes are started when needed.
+        """
         self.budget = TokenBudget(cfg.microbatch_tokens, say)
         self._say = say
         self._policy = policy
@@ -206,7 +212,7 @@ class RanksTrainer:
         return metrics
 
     def _shares(self, sequences: list[list[TrainSequence]]) -> list[list[Part]]:
-        """Deal the microbatches out, of like size at the same time, and as many to each rank."""
+        """Split into microbatches. Each rank gets equally many, of similar sizes at a time."""
         num = self._cfg.num_processes
         parts = partition(sequences, self.budget.tokens)
         total = sum(num_packed([s.ids for s in part]) for part in parts)
@@ -263,19 +269,19 @@ class RanksTrainer:
         return self._rank
 
     def _all(self, what: str, argument: Any) -> Any:
-        """Let every rank do something, this one too. Return what it came to here."""
+        """Run a method of `Rank` on every rank, this one included. Return this rank's result."""
         assert self._crew and self._rank
-        # Large arguments go from rank to rank; a worker only has to know what to do.
+        # Large arguments go from rank to rank; the command only names the method.
         self._crew.tell(json.dumps([what, argument if what in SMALL else None]))
         with self._together():
             return getattr(self._rank, what)(argument)
 
     @contextmanager
     def _together(self) -> Iterator[None]:
-        """Guard what all ranks do: a missing rank is named, and nobody waits for ever."""
+        """Guard a collective operation: report a missing rank instead of waiting forever."""
         crew = self._crew
         assert crew
-        self._failed = True  # until it has gone well
+        self._failed = True  # until the block below has succeeded
         try:
             crew.check()
             with crew.working():
@@ -286,14 +292,14 @@ class RanksTrainer:
             raise TrainerError(str(e)) from None
         except RuntimeError as e:
             raise TrainerError(crew.why() or f"the ranks lost each other: {e}") from e
-        except NotFiniteError:  # so it is on all ranks, and all go on
+        except NotFiniteError:  # raised on all ranks alike, so all can continue
             self._failed = False
             raise
         self._failed = False
 
 
 def form_group(store: Store, rank: int, world_size: int, device: str) -> None:
-    """Let all ranks know each other. Raises RuntimeError."""
+    """Create the torch process group of all ranks. Raises RuntimeError."""
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo",
         store=PrefixStore("ranks", store),
@@ -304,8 +310,8 @@ def form_group(store: Store, rank: int, world_size: int, device: str) -> None:
 
 
 def serve(store: Store, commands: Iterator[str]) -> None:
-    """Be one of the ranks but 0, until rank 0 says that it is over, or is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # rank 0 ends in its own time, and then tells
+    """Run the commands of rank 0 as one of the other ranks, until rank 0 closes or is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # rank 0 handles Ctrl-C, then sends "close"
     place = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     store.set(ready(place[0]), "")
     rank: Rank | None = None
@@ -313,7 +319,7 @@ def serve(store: Store, commands: Iterator[str]) -> None:
         try:
             what, argument = json.loads(command)
         except ValueError:
-            sys.exit("what this rank was told is no command: who else writes to MASTER_ADDR?")
+            sys.exit("received an invalid command: does another program write to MASTER_ADDR?")
         if what == "close":
             break
         if what == "form":
@@ -324,7 +330,7 @@ def serve(store: Store, commands: Iterator[str]) -> None:
             continue
         try:
             getattr(rank, what)(argument)
-        except NotFiniteError:  # so it is on all ranks, and rank 0 tells
+        except NotFiniteError:  # raised on all ranks alike, and rank 0 reports it
             continue
         except torch.OutOfMemoryError as e:
             sys.exit(f"out of memory: {e}\n{LESS}")
@@ -333,9 +339,9 @@ def serve(store: Store, commands: Iterator[str]) -> None:
 
 
 def serve_if_launched(num_processes: int) -> bool:
-    """Be another rank than 0, where a cluster's launcher started this process as one.
+    """Serve as a rank other than 0, if a cluster's launcher started this process as one.
 
-    Return whether it was. Raises UsageError where launcher and config disagree.
+    Return whether it did. Raises UsageError if launcher and config disagree.
     """
     place = launched()
     if place is None or place.rank == 0:

@@ -1,10 +1,10 @@
-"""A policy whose weights are spread over several ranks by FSDP2.
+"""A policy whose weights are sharded over several ranks by FSDP2.
 
-Every parameter is a DTensor, split along its first axis. A layer's weights are gathered before its
-forward and its backward, and let go after; gradients are summed over the ranks into each one's
-part. All ranks must therefore make the same calls in the same order.
+Every parameter is a DTensor, split along its first axis. FSDP gathers a layer's weights before its
+forward and its backward pass, and frees them afterwards. It reduces gradients over the ranks into
+each rank's shard. All ranks must therefore make the same calls in the same order.
 
-The forward is transformers' own: it calls each layer as a module, which is where FSDP comes in.
+The forward pass is transformers' own, because it calls each layer as a module, which FSDP hooks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from art_cli.training.trainers.forward import Forward
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blueprint:
-    """The facts that every rank needs to take part, without the weights."""
+    """Everything that a rank needs to build its shard, except the weights."""
 
     base: PretrainedConfig
     dtype: torch.dtype
@@ -53,7 +53,7 @@ class Blueprint:
     sampling: SamplingConfig
 
     def plain(self) -> dict[str, Any]:
-        """Return it as JSON can say it, for `of`."""
+        """Return the blueprint as JSON values, to be read by `of`."""
         return {
             "base": json.loads(self.base.to_json_string(use_diff=False)),
             "dtype": str(self.dtype).removeprefix("torch."),
@@ -67,7 +67,7 @@ class Blueprint:
 
     @classmethod
     def of(cls, plain: dict[str, Any]) -> Blueprint:
-        """Return what made `plain`."""
+        """Return the blueprint that `plain` was made from."""
         base, adapter = plain["base"], plain["adapter"]
         made = {
             "base": CONFIG_MAPPING[base["model_type"]].from_dict(base),
@@ -93,31 +93,31 @@ class Shard:
         self.base.eval()
         self._decoder: Any = decoder_of(self.base)
         self._recomputes = blueprint.recomputes
-        self.ways = Ways()  # `DistributedTrainer` refuses a policy that is read in another way
+        self.ways = Ways()  # `check_ranks` refuses a policy with other ways
         self._reference: list[Tensor] = []
         self.forward = Forward(self, blueprint.sampling.temperature)
         mesh = init_device_mesh(device.type, (dist.get_world_size(),))
         for module in (*self._decoder.layers, self.forward):
             fully_shard(module, mesh=mesh, reshard_after_forward=True)
             assert isinstance(module, FSDPModule)
-            # The loss is divided by the tokens of all ranks already; FSDP would take a mean.
+            # The loss is already divided by the tokens of all ranks; FSDP would average it again.
             module.set_gradient_divide_factor(1.0)
-            module.set_force_sum_reduction_for_comms(True)  # gloo knows no scaled sum
+            module.set_force_sum_reduction_for_comms(True)  # gloo has no scaled sum
         self.forward.to_empty(device=device)
 
     @property
     def head(self) -> Head:
-        """See Policy: whole within a forward, this rank's part outside."""
+        """The head (see `Policy`): whole within a forward pass, this rank's shard outside."""
         return head_of(self.base)
 
     @property
     def dtype(self) -> torch.dtype:
-        """See Policy."""
+        """See `Policy`."""
         return self.head.weight.dtype
 
     @property
     def trainable(self) -> list[nn.Parameter]:
-        """See Policy; in the same order."""
+        """The trainable parameters, in the order of `Policy.trainable`."""
         return [p for p in self.model.parameters() if p.requires_grad]
 
     def hidden(
@@ -133,9 +133,10 @@ class Shard:
 
     @torch.no_grad()
     def take(self, policy: Policy | None, frozen: bool) -> None:
-        """Take the weights of rank 0's policy; others give None. `frozen`: those of the base too.
+        """Copy the weights of rank 0's policy into the shards; other ranks pass None.
 
-        One tensor at a time is whole on other ranks.
+        `frozen` includes the frozen weights of the base. To save memory, the other ranks hold one
+        full tensor at a time.
         """
         source = dict(policy.model.named_parameters()) if policy else {}
         for name, p in self.model.named_parameters():
@@ -149,7 +150,7 @@ class Shard:
 
     @torch.no_grad()
     def give(self, policy: Policy | None) -> None:
-        """Write the trained weights, whole, into rank 0's policy."""
+        """Gather the trained weights and write them into rank 0's policy."""
         whole = policy.trainable if policy else [None] * len(self.trainable)
         for p, target in zip(self.trainable, whole, strict=True):
             full = gather(p)
@@ -161,7 +162,7 @@ class Shard:
 
     @contextlib.contextmanager
     def as_reference(self) -> Iterator[None]:
-        """See Policy. In place, because FSDP gathers from the memory that it knows."""
+        """See `Policy`. Weights change in place, because FSDP gathers from memory that it owns."""
         present = [_local(p).clone() for p in self.trainable]
         self._become(self._reference)
         try:
@@ -176,7 +177,7 @@ class Shard:
 
 
 def scatter(full: Tensor | None, like: Tensor) -> Tensor:
-    """Split rank 0's tensor (others pass None) over the ranks as the DTensor `like` is."""
+    """Shard rank 0's tensor over the ranks like the DTensor `like`; other ranks pass None."""
     assert isinstance(like, DTensor)
     if full is None:
         full = torch.empty(like.shape, dtype=like.dtype, device=like.device)
@@ -185,7 +186,7 @@ def scatter(full: Tensor | None, like: Tensor) -> Tensor:
 
 
 def gather(value: Any) -> Any:
-    """Return a DTensor, whole, on every rank; anything else as it is."""
+    """Return the full tensor of a DTensor, on every rank. Return any other value unchanged."""
     return value.full_tensor() if isinstance(value, DTensor) else value
 
 

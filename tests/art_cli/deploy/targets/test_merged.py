@@ -192,7 +192,7 @@ def test_a_file_that_no_run_wrote_is_told_whatever_its_checksum(
     write_sums(checkpoint)
     result = art("deploy", *FLAGS)
     assert code(result) == EXIT_FAILED
-    assert f"{checkpoint.absolute()} is not what a run writes" in str(result.exception)
+    assert f"{checkpoint.absolute()} is not a valid file" in str(result.exception)
     assert not list(run.root.rglob(f"{WEIGHTS}*")) and not list(run.root.rglob(".writing-*"))
 
 

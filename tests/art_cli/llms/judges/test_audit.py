@@ -78,7 +78,7 @@ def test_the_verdict_is_in_plain_words() -> None:
     good = judged([0.9, 0.3, 0.6], [0.8, 0.4, 0.6], env=[1.0, 0.0, 0.5], orders=[[0, 1, 2]] * 2)
     assert verdict(audit([good] * 10))[:2] == [
         "orders 100% [100, 100] of pairs as the env does",
-        "says the same of 100% [100, 100] of pairs when it is asked again",
+        "orders 100% [100, 100] of pairs the same way when asked again",
     ]
     wrong = judged([0.1, 0.9], env=[1.0, 0.0])
     assert "no better than chance: do not train on it" in " ".join(verdict(audit([wrong] * 10)))

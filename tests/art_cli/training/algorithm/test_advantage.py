@@ -164,7 +164,7 @@ def test_what_only_an_env_gives_is_no_mistake_where_it_is_missing(
     tmp_path: Path, body: str
 ) -> None:
     doubt = try_advantage(own(tmp_path, body))
-    assert doubt and "mine.py:5: " in doubt and "what only your env gives" in doubt
+    assert doubt and "mine.py:5: " in doubt and "only your env gives" in doubt
 
 
 def test_a_signature_that_takes_no_groups_is_a_mistake(tmp_path: Path) -> None:

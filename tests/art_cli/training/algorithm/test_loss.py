@@ -249,7 +249,7 @@ def test_a_function_of_ones_own_is_a_term_with_the_default_weights(tmp_path: Pat
         ("policy_logprobs / 0", "not finite"),
         ("tokens.advantages", "has no gradient"),
         ("policy_logprobs * 0", "gradient that is zero"),
-        ("policy_logprobs.cumsum(0)", "depends on other tokens. Make it an art_cli.Loss"),
+        ("policy_logprobs.cumsum(0)", "depends on other tokens. Make the loss an art_cli.Loss"),
         ("torch.ones(3) + policy_logprobs", "mine.py:7: RuntimeError"),
     ],
 )
