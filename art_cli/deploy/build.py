@@ -1,4 +1,4 @@
-"""From the name of a target to the target."""
+"""Construction of a target from its name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WHERE = {
 
 
 def make_target(name: str, settings: Any) -> Target:
-    """Return the target of `config.targets.TARGETS`; what it needs is imported now."""
+    """Return a target of `config.targets.TARGETS`, importing its module."""
     module, _, attribute = WHERE[name].partition(":")
     make: Callable[[Any], Target] = getattr(import_module(f"{HOME}.{module}"), attribute)
     return make(settings)

@@ -164,5 +164,5 @@ class Plan:
         return self._best.get(int(state))
 
     def worth(self, state: Any) -> float | None:
-        """Return the best possible return from a state on, or None if the goal cannot be reached."""
+        """Return the best return from a state on, or None if the goal cannot be reached."""
         return self._worth.get(int(state))

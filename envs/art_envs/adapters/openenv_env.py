@@ -112,7 +112,7 @@ class OpenEnv(Env):
         return [Tool(name="step", description=about, parameters=schema, writes=True)]
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> str | Done:
-        """Take one step and return the next observation. Raise ToolError if the action is invalid."""
+        """Take one step and return the next observation. Raise ToolError for an invalid action."""
         async with self._one_at_a_time:
             if self.invalid >= MOST_INVALID:
                 return Done()

@@ -151,7 +151,7 @@ class Tau2(Env):
         yield "; ".join(criteria.communicate_info or ()) or last
 
     def _words(self) -> Iterator[str]:
-        """Return turns for a customer who follows instructions: calls, and requests to call a tool."""
+        """Return the turns for a customer who follows instructions: calls, and requests to call."""
         for action in self.task.evaluation_criteria.actions or ():
             how = f" with {json.dumps(action.arguments)}" if action.arguments else ""
             told = f"Please use {action.name}{how}."

@@ -203,7 +203,7 @@ class TextArena(Game):
 
 
 def _was_invalid(state: Any, player: int) -> bool:
-    """Return whether the last step was an invalid move, including one that only led to a warning."""
+    """Return whether the last step was an invalid move, including one with only a warning."""
     return state.error_count > 0 or bool(state.game_info[player].get("invalid_move"))
 
 

@@ -40,7 +40,7 @@ class ServiceDesk(Domain):
 
     @classmethod
     def goals(cls, cfg: DeskEpisode.Config) -> dict[Split, list[Goal]]:
-        """Return the goals of each split, the same object at each call. The splits share no user."""
+        """Return the goals of each split, always the same object. The splits share no user."""
         return _goals(cls, cls.Config(level=cfg.level, size=cfg.size, kinds=cfg.kinds))
 
     @classmethod
@@ -59,7 +59,7 @@ class ServiceDesk(Domain):
 
     @classmethod
     def demonstrations(cls, cfg: DeskEpisode.Config, num: int) -> Iterable[list[Message]]:
-        """Return correct conversations, in which a share `demo_noise` of the decisions are guesses."""
+        """Return correct conversations in which a share `demo_noise` of decisions are guesses."""
         cfg = replace(cfg, user=None)
         for scenario in islice(cls.scenarios(cfg, "train"), num):
             desk = cls(scenario, cfg)
@@ -67,7 +67,7 @@ class ServiceDesk(Domain):
             yield play(desk, desk.assistant(rng).__next__)
 
     def assistant(self, rng: random.Random | None = None) -> Iterator[str]:
-        """Return the turns of an assistant that knows the goal. With `rng`, it may guess instead."""
+        """Return the turns of an assistant that knows the goal. With `rng`, it may guess."""
         script, decision = self.goal["script"], self._decision()
         if rng and rng.random() < self.cfg.demo_noise:
             script = [*script[:decision], *self._guess(rng, script[decision:])]

@@ -281,7 +281,7 @@ class DeskEpisode(Env):
         return want["write"] is not None and await self._do_the_same(asked, want["write"])
 
     async def _do_the_same(self, one: Action, other: Action) -> bool:
-        """Return whether two writes would change the records alike, for example with ids reordered."""
+        """Return whether two writes would change the records alike, also with reordered ids."""
         if one == other:
             return True
         try:
