@@ -13,7 +13,7 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]  # the tests have a folder art_cli, too
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]  # the tests also have a folder art_cli
 
 from architectures import NAMES, chatml_tokenizer, make_architecture  # type: ignore # noqa: E402
 
@@ -42,7 +42,7 @@ Ways = tuple[str, str]
 
 
 def table(found: dict[str, Ways | None]) -> str:
-    """Return the page's tables, of how architectures are read, by name; None: refused."""
+    """Return the page's tables: how architectures are read, by name; None: not supported."""
     lines = ["", "| layers | architectures | an update reads | the embedded engine reads |"]
     lines.append("|---|---|---|---|")
     for kind, names in NAMES.items():
@@ -59,7 +59,7 @@ def table(found: dict[str, Ways | None]) -> str:
 
 
 def main() -> None:
-    """Try all architectures, and write what came of it."""
+    """Try all architectures, and write the results."""
     found: dict[str, Ways | None] = {}
     for names in NAMES.values():
         for name in names:

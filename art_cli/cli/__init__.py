@@ -1,1 +1,1 @@
-"""The commands: one file each, wiring only. `main.py` has the table of them."""
+"""The commands: one file each, without logic of their own. `main.py` lists them."""

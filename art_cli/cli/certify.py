@@ -1,4 +1,4 @@
-"""`art certify`: is a base's architecture computed rightly, before a GPU is rented for it."""
+"""`art certify`: check the implementation of a base's architecture before renting a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of checks as printed lines: the state in colour, the words wrapped beside its name."""
+"""Printing of check results: the state in color, the text wrapped in a column beside its name."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ STATUS = 9  # columns
 
 
 def tell_result(screen: Screen, result: CheckResult, indent: int) -> None:
-    """Print a result; what it says begins at column `indent`."""
+    """Print a result; its text begins at column `indent`."""
     label = f"{result.status:<{STATUS}}{result.check}"
-    # On one line: else an error of an env could write other results.
+    # On one line, otherwise the text of an env's error could imitate other results.
     what = visible(masked(result.what), lines=False)
     screen.hang(label, Text(what), indent, STYLES[result.status])
     if more := " · ".join(filter(None, (result.where, result.todo))):

@@ -1,4 +1,4 @@
-"""`art config`: what the keys of a config mean, for people and for editors."""
+"""`art config`: the meaning of a config's keys, as text and as a schema for editors."""
 
 from __future__ import annotations
 
@@ -104,5 +104,5 @@ def _row(label: str, text: str, width: int = LABEL) -> None:
 
 
 def _plain(markdown: str) -> str:
-    """Return Markdown as a terminal shows it."""
+    """Return Markdown as plain text for a terminal."""
     return re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", markdown).replace("`", "").replace("**", "")

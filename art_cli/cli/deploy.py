@@ -1,4 +1,4 @@
-"""`art deploy`, `art undeploy`, `art deployments`: where checkpoints are served, at what cost."""
+"""`art deploy`, `art undeploy`, `art deployments`: deployed checkpoints and their costs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 RunArgument = Annotated[Path, typer.Argument(help="A run directory.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-LOOK = 1.0  # seconds between looks at a server that this command stays with
+LOOK = 1.0  # seconds between checks of the server that this command waits for
 
 
 def deploy(
@@ -191,7 +191,7 @@ def deployments(
 
 
 def _deployed(store: Store, is_one_of_many: bool) -> list[Deployment]:
-    """Return the deployments of a run. Raise ArtError for a damaged one, if it was asked for."""
+    """Return a run's deployments. Raise ArtError for a damaged record, unless runs are listed."""
     try:
         return store.all()
     except ArtError as e:
@@ -301,9 +301,9 @@ def _verify(
 
 @contextmanager
 def _ending(store: Store, target: Target) -> Iterator[list[Deployment]]:
-    """End the servers that are put into the list: at SIGTERM and when the terminal closes, too.
+    """End the servers in the list when the block ends, at SIGTERM and when the terminal closes.
 
-    No signal handler sees SIGKILL: then the server's guard ends it.
+    SIGKILL cannot be handled; in that case the server's guard process ends it.
     """
     from art_cli.deploy.lifecycle import undeploy as end
 
@@ -312,7 +312,7 @@ def _ending(store: Store, target: Target) -> Iterator[list[Deployment]]:
 
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     for number, handler in before.items():
-        if handler is not signal.SIG_IGN:  # as nohup has it
+        if handler is not signal.SIG_IGN:  # ignored signals, as under nohup, stay ignored
             signal.signal(number, stop)
     started: list[Deployment] = []
     try:
@@ -326,7 +326,7 @@ def _ending(store: Store, target: Target) -> Iterator[list[Deployment]]:
 
 
 def _is_recorded(store: Store, deployment: Deployment) -> bool:
-    """Return whether nobody has ended a server meanwhile, or put another in its place."""
+    """Return whether the server is still the one in the record, neither ended nor replaced."""
     known = store.find(deployment.target, deployment.name)
     return known is not None and known.made.get("pid") == deployment.made.get("pid")
 
@@ -335,7 +335,7 @@ def _stay(store: Store, target: Target, deployment: Deployment) -> None:
     """Wait until Ctrl-C, or until the server ends."""
     try:
         say("\nCtrl-C ends it; --no-wait leaves it running.")
-        while target.state(deployment) != "stopped":  # one that fails may answer again
+        while target.state(deployment) != "stopped":  # a failed server may recover
             time.sleep(LOOK)
         while store.is_busy(deployment):  # `art undeploy` updates the record last
             time.sleep(LOOK)
@@ -345,5 +345,5 @@ def _stay(store: Store, target: Target, deployment: Deployment) -> None:
             )
     except KeyboardInterrupt:
         pass
-    with suppress(OSError):  # the terminal may be what has ended
+    with suppress(OSError):  # the terminal may have closed
         say("\nended")

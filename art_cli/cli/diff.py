@@ -1,4 +1,4 @@
-"""`art diff`: in what two runs differ, and which is better."""
+"""`art diff`: the differences between two runs, and which run is better."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _label(name: str) -> str:
 
 
 def _is_idle(metric: HeldOutMetric) -> bool:
-    """Return whether it says nothing: what never happens, and an ending that all come to."""
+    """Return whether a metric carries no information: always zero, or an ending of all episodes."""
     from art_cli.inspection.difference import ENDED
 
     ends = {e.value for e in (metric.first, metric.second) if e}

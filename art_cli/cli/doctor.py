@@ -1,4 +1,4 @@
-"""`art doctor`: can this machine run it, and what is missing."""
+"""`art doctor`: check whether this machine can run art, and list what is missing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from art_cli.cli import inputs
 from art_cli.errors import EXIT_PREFLIGHT
 from art_cli.terminal.text import say
 
-INDENT = 19  # columns before what a result says
+INDENT = 19  # columns before the text of a result
 
 
 def doctor(

@@ -1,4 +1,4 @@
-"""`art envs`: the task environments that are registered; is one of them as it should be."""
+"""`art envs`: list the registered environments, or check one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 
 CONFIGS = (".yaml", ".yml")
-INDENT = 26  # columns before what a result says
+INDENT = 26  # columns before the text of a result
 
 
 @app.callback()
@@ -43,7 +43,7 @@ def envs(
     for name, target in env_names().items():
         try:
             line = describe(env_class(name))
-        except UsageError as e:  # someone's broken plugin must not hide the others
+        except UsageError as e:  # a broken plugin must not hide the others
             line = f"cannot be loaded: {e}"
         rows.append({"name": name, "class": target, "description": line})
     if as_json:
@@ -117,7 +117,7 @@ def check_command(
 
     found: list[CheckResult] = []
     screen = Screen(file=sys.stdout)
-    with contextlib.redirect_stdout(sys.stderr):  # what the env prints is no part of the report
+    with contextlib.redirect_stdout(sys.stderr):  # keep the env's output out of the report
         loaded = _load(use, settings or [], python)
         section = loaded.experiment.env
         use, env = section.use, env_of(section)
@@ -144,7 +144,7 @@ def check_command(
 
 
 def _load(use: str, settings: list[str], python: str | None) -> LoadedExperiment:
-    """Return the env that is named, or that a config names. Raises UsageError."""
+    """Return an experiment with the env of this name or config. Raise UsageError."""
     from art_cli.config.load import load_env
     from art_cli.rollout.env_class import env_in
 
@@ -153,6 +153,6 @@ def _load(use: str, settings: list[str], python: str | None) -> LoadedExperiment
         full = (text if text.startswith("env.") else f"env.args.{text}" for text in settings)
         return inputs.load([use, *given, *full])
     inputs.read_dotenv(Path(".env"))
-    env_in(use, python)  # whose own words are enough where it cannot be found
+    env_in(use, python)  # its own error message is enough if the env cannot be found
     own = [text.removeprefix("env.args.") for text in settings]
     return load_env(use, own, lambda *use: env_in(*use).Config, python)

@@ -1,4 +1,4 @@
-"""`art eval`: how good is a run, and how good are others at the same task."""
+"""`art eval`: compare the policies of a run with other models on the same task."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _play(
     baseline: str,
     max_usd: float | None,
 ) -> None:
-    """Play what is missing, and judge what has no score. Errors that end it say how to go on."""
+    """Play the missing episodes and judge those without a score. Errors say how to continue."""
 
     def open_policies(services: RunServices | None) -> Policies:
         progress("loading torch and transformers")

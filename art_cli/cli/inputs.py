@@ -80,7 +80,7 @@ def load(arguments: list[str], *, is_run: bool = False) -> LoadedExperiment:
 
 
 def _tell_code(config: Path, is_run: bool) -> None:
-    """Say which code is run, before it is, where another account has made the run directory."""
+    """Print which files contain code, before it runs, if another account owns the run directory."""
     from art_cli.config.problem import dotted
     from art_cli.config.yaml import leaves, read_document
     from art_cli.runs.directory import RunDir
@@ -89,7 +89,7 @@ def _tell_code(config: Path, is_run: bool) -> None:
     run = RunDir(config.parent)
     if config.name != run.config.name or not (is_run or holds_run(run)) or is_own(run):
         return
-    with contextlib.suppress(ConfigError):  # which is told further on
+    with contextlib.suppress(ConfigError):  # reported later
         named = dict(leaves(read_document(config)))
         settings = (f"{dotted(path)}: {value}" for path, value in named.items() if value)
         code = [setting for setting in settings if RUNS_CODE.fullmatch(setting)]
@@ -101,12 +101,10 @@ def _tell_code(config: Path, is_run: bool) -> None:
 
 
 def check_base(loaded: LoadedExperiment, run: RunDir | None = None) -> list[str]:
-    """Return what the user should know of the base before it is loaded; see preflight.
+    """Return notes about the base for the user, before it is loaded; see preflight.
 
-    `run` is one that goes on.
-
-    What reads a config.json takes seconds to import: `tiny` goes without. Raises ConfigError, also
-    for a loss or an advantage of the user's own that cannot be one.
+    `run` is the run to resume, if any. Reading a config.json imports modules for seconds, so `tiny`
+    skips it. Raise ConfigError, also for a user's own loss or advantage with a wrong signature.
     """
     from art_cli.deploy.user_target import check_target_class
     from art_cli.preflight.user_code import check_own_code, located
@@ -139,7 +137,7 @@ def open_run(path: Path, overrides: Sequence[str] = ()) -> tuple[LoadedExperimen
 
 
 def open_target(target: list[str], runs_dir: Path) -> tuple[LoadedExperiment, RunDir, bool]:
-    """Return the experiment, its run directory, and whether a run (not a config) was named."""
+    """Return the experiment, its run directory, and whether the target is a run (not a config)."""
     from art_cli.runs.directory import RunDir
 
     if os.path.isfile(Path(target[0]) / "config.yaml"):
@@ -159,17 +157,17 @@ def on_cluster(name: str | None) -> list[str]:
 
 
 def confirm(question: str) -> bool:
-    """Ask the user yes or no. Raise UsageError where there is no terminal to ask at."""
+    """Ask the user yes or no. Raise UsageError if there is no terminal."""
     if not sys.stdin.isatty():
         raise UsageError(f"{question} There is no terminal to ask at: add --yes")
     return typer.confirm(visible(masked(question)))
 
 
 def progress(text: str, done: int | None = None, total: int | None = None) -> None:
-    """A Report: one line on a terminal, which the next one replaces; in a log, one now and then.
+    """Report progress: on a terminal one line that the next one replaces, in a log a line at times.
 
-    Where something is counted the line goes with the last of it, else with `progress("")`. Until
-    then it is told again after ten seconds of silence, with how long it has taken.
+    The line disappears when the count reaches its total, or with `progress("")`. Until then it is
+    repeated after ten seconds without a report, with the elapsed time.
     """
     global _doing, _began, _pulse
     count = f" {done}/{total}" if total else ""
@@ -202,7 +200,7 @@ def _tell(line: str) -> None:
 
 
 def read_dotenv(path: Path) -> None:
-    """Put KEY=VALUE lines into the environment, where the key is not set there already."""
+    """Add KEY=VALUE lines of a file to the environment, without overriding variables."""
     if not path.is_file():
         return
     try:

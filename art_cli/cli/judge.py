@@ -1,4 +1,4 @@
-"""`art judge`: can a judge be trusted, and what would another one say."""
+"""`art judge`: measure how reliable a judge is, and rescore a run with another judge."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def rescore_command(
 
 
 def _judge_configs(loaded: LoadedExperiment, judges: list[str]) -> list[tuple[str, JudgeConfig]]:
-    """Return name and settings of each --judge, or else of the config's judge."""
+    """Return name and settings of each --judge, or of the config's judge if there is none."""
     from art_cli.config.sections.judge import JudgeConfig
     from art_cli.errors import UsageError
 
@@ -108,11 +108,11 @@ def _judge_configs(loaded: LoadedExperiment, judges: list[str]) -> list[tuple[st
 
 
 def _judge_of_file(file: Path) -> JudgeConfig:
-    """Return the section judge of a YAML file, whatever else is in the file."""
+    """Return the section `judge` of a YAML file, ignoring all other sections."""
     from art_cli.config.load import load_experiment
     from art_cli.errors import UsageError
 
-    needed = ["env.use=any", "model.base=any", "train.steps=0"]  # what a config must have
+    needed = ["env.use=any", "model.base=any", "train.steps=0"]  # required keys of a config
     cfg = load_experiment([file], needed).experiment.judge
     if cfg is None:
         raise UsageError(f"{file} has no section judge")
@@ -206,7 +206,7 @@ async def _rescore(target: list[str], judges: list[str], step: int | None) -> li
 
 
 def _keep(run: RunDir, found: Rejudged) -> dict[str, Any]:
-    """Write what the judge said, and sum it up."""
+    """Write the judge's answers, and return their summary."""
     from art_cli.keys import mask_keys_in
     from art_cli.llms.judges.audit import kendall_tau, mean_with_ci
     from art_cli.system.files import atomic_write, json_line

@@ -1,4 +1,4 @@
-"""`art logs`: what a run has said, here or on a cluster."""
+"""`art logs`: the log of a run, on this machine or on a cluster."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _tell_others(run: RunDir, name: str) -> None:
 
 
 def _follow_there(run: RunDir) -> None:
-    """Print what the job on the cluster prints. Raise UsageError, PreflightError, ArtError."""
+    """Print the output of the job on the cluster. Raise UsageError, PreflightError or ArtError."""
     from art_cli.backends.cloud import skypilot
     from art_cli.backends.cloud.run import read_sent
 

@@ -1,4 +1,4 @@
-"""`art`: the commands, and how an error ends the program."""
+"""`art`: the table of commands, and the conversion of errors into exit codes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ COMMANDS = {name: one for section in SECTIONS.values() for name, one in section.
 
 
 class Commands(TyperGroup):
-    """Commands whose files are imported when they are used, so that `art --help` needs none."""
+    """Commands whose modules are imported on first use, so that `art --help` imports none."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -83,7 +83,7 @@ class Commands(TyperGroup):
         }
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands by purpose, their lines under each other."""
+        """Write the commands grouped by purpose, with aligned descriptions."""
         width = max(map(len, self.commands))
         for title, names in SECTIONS.items():
             with formatter.section(title):
@@ -92,7 +92,7 @@ class Commands(TyperGroup):
                 )
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
-        """Return the command that is there behind its line in --help."""
+        """Return the command, importing its module if so far only its help line is known."""
         name, line, rest = super().resolve_command(ctx, args)
         return name, _load(name) if name and line else None, rest
 
@@ -136,7 +136,7 @@ def root(
         ),
     ] = False,
 ) -> None:
-    """The beginning of all commands."""
+    """Prepare the process for any command."""
     from art_cli.cli.inputs import progress
     from art_cli.keys import register_environment
     from art_cli.system.progress import listen
@@ -146,16 +146,16 @@ def root(
 
 
 def _interrupt(signum: int, frame: object) -> None:
-    """End at once on Ctrl-C.
+    """End immediately on Ctrl-C.
 
-    asyncio would wait for the next `await`, which is many seconds later while a command loads
-    torch. It leaves a handler alone that is not Python's own.
+    asyncio would wait for the next `await`, which takes many seconds while a command loads torch.
+    It does not replace a handler that is not Python's default.
     """
     raise KeyboardInterrupt
 
 
 def main() -> None:
-    """The entry point `art`."""
+    """Run the program `art`."""
     signal.signal(signal.SIGINT, _interrupt)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     few_arenas()
@@ -164,7 +164,7 @@ def main() -> None:
     except ArtError as e:
         say(str(e) if isinstance(e, Interrupted) else f"error: {e}", file=sys.stderr)
         sys.exit(e.exit_code)
-    except SystemExit as e:  # which typer makes of a KeyboardInterrupt, without a word
+    except SystemExit as e:  # typer silently turns a KeyboardInterrupt into SystemExit
         if e.code == EXIT_INTERRUPTED:
             say("interrupted", file=sys.stderr)
         raise

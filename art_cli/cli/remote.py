@@ -1,4 +1,4 @@
-"""`art run --on NAME`: train on a cluster as if it were here."""
+"""`art run --on NAME`: train on a cluster, with the same output and files as a local run."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ def run_there(
     attach: bool,
     yes: bool,
 ) -> None:
-    """Send the run, or with `attach` find it, and watch it to its end; exits as it did.
+    """Start the run on the cluster, or with `attach` find it; follow it and exit with its exit
+    code.
 
-    `going_on` are the options of `art run` about a run that is there already; `command` is what the
-    user typed, without these and --attach.
+    `going_on` are the options of `art run` for an existing run. `command` is the user's command
+    without these options and --attach.
     """
     from art_cli.backends.cloud import run as remote
     from art_cli.runs.directory import RunDir
@@ -60,9 +61,9 @@ def run_there(
 
 
 def check_renting(loaded: LoadedExperiment, yes: bool) -> list[str]:
-    """Return the options that each of many runs of a config is given, to rent what it needs.
+    """Return the options for each of many runs of a config, which let it rent machines.
 
-    Raises UsageError where each of them rents machines of its own, and nobody agreed to that.
+    Raise UsageError if each of the runs would rent its own machines and the user did not consent.
     """
     from art_cli.backends.cloud.task import is_managed
 
@@ -78,11 +79,11 @@ def check_renting(loaded: LoadedExperiment, yes: bool) -> list[str]:
 
 
 def agreed(plan: RentalPlan, what: str, yes: bool) -> bool:
-    """Show what would be rented, and ask. Raises UsageError where there is nobody to ask."""
+    """Show what would be rented, and ask for consent. Raise UsageError without a terminal."""
     say(f"{plan.table}\n\n{what}: {plan.infra}, ${plan.usd_per_hour:.2f} an hour until it ends")
     return yes or confirm("Rent it?")
 
 
 def tell(text: str) -> None:
-    """Notes for the user, beside what the run itself prints."""
+    """Print a note to stderr, apart from the output of the run."""
     say(text, file=sys.stderr)

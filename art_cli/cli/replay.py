@@ -1,4 +1,4 @@
-"""`art replay`: a stored episode against its env again."""
+"""`art replay`: compare a stored episode with its env's answers today."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def _play(
 
 
 def _is_changed(run: RunDir, loaded: LoadedExperiment) -> bool | None:
-    """Return whether the env's code is another than the run's; None where that is not stored."""
+    """Return whether the env's code changed since the run, or None if the run has no digest."""
     from art_cli.envs.digest import code_digest
     from art_cli.inspection.provenance import made_with
     from art_cli.rollout.env_class import env_of

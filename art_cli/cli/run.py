@@ -143,7 +143,7 @@ async def _run(
 
     cfg = loaded.experiment
     first = await check_env(env_of(cfg.env), loaded.env_settings)
-    check_trackers(loaded)  # raises now, not after SFT
+    check_trackers(loaded)  # fail now instead of after SFT
     run = RunDir(runs_dir / cfg.project / cfg.name)
     begun = run if going_on.resume and run.is_begun() else None
     known = [] if smoke else inputs.check_base(loaded, begun)
@@ -153,10 +153,10 @@ async def _run(
         smoke.make_model(first)
     if (
         going_on.overwrite and run.is_begun()
-    ):  # the config and its env are right, as far as can be known
+    ):  # the config and its env have passed all checks that need no model
         run.remove()
     history = run.read_metrics() if going_on.resume else []
-    if (step := going_on.from_step) is not None:  # what came after it is done again
+    if (step := going_on.from_step) is not None:  # later steps are repeated
         history = [row for row in history if row["training_step"] <= step]
     screen = Screen(stderr=as_json)  # stdout is for the JSON
     header = _header(loaded)
@@ -212,7 +212,7 @@ async def _train(
     async with backend:
         await model.register(backend)
         run = model.parts.run
-        config = read_yaml(loaded.to_yaml())  # as written: secrets are not in it
+        config = read_yaml(loaded.to_yaml())  # as written, without secrets
         mirrors = make_trackers(cfg, run, config, console.say)
         trackers = Trackers([JsonlTracker(run.metrics), console, *mirrors], console.say)
         state, message = "failed", ""
@@ -265,7 +265,7 @@ def _warnings(cfg: Experiment, tight: str | None, *, is_smoke: bool) -> Iterator
 
 
 def _stop_on_interrupt(stop: Any, console: LoggedConsole) -> None:
-    """Ctrl-C once: finish the step, save, end. Twice: end now; the last checkpoint is good."""
+    """Handle Ctrl-C: the first finishes the step, saves and ends; the second ends immediately."""
 
     def on_signal(signum: int, frame: object) -> None:
         if stop.requested:
@@ -286,7 +286,7 @@ def _report(
     outcome: Outcome | None,
     command: str = "",
 ) -> None:
-    """Say what the run came to; without an `outcome` it was complete before this `command`."""
+    """Print the results of a run. Without `outcome`, it was complete before this `command`."""
     from art_cli.cli.existing_run import results
     from art_cli.cli.tables import comparison
     from art_cli.cli.why import tell_shortly
@@ -323,12 +323,12 @@ def _report(
 
 
 def _write_page(run: RunDir) -> str | None:
-    """Write the page of a finished run, and return its file; the run is good without it."""
+    """Write the page of a finished run and return its file, or None if that fails."""
     from art_cli.view.file import write_report
 
     try:
         page = write_report(run)
-    except Exception as e:  # the run is done: nothing that it could not be shown for may fail it
+    except Exception as e:  # the run is complete, so a failing page must not fail it
         say(f"the page of the run was not written: {e}", file=sys.stderr)
         return None
     return page and str(page)

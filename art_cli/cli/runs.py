@@ -1,4 +1,4 @@
-"""`art runs`: what was run here, how far it is, and its metrics over steps."""
+"""`art runs`: the runs here, their progress, and their metrics over steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from art_cli.runs.summary import RunSummary
     from art_cli.why.evidence import Point
 
-PLOT_IN_A_PIPE = 80  # columns
+PLOT_IN_A_PIPE = 80  # columns of a plot that is not printed to a terminal
 
 
 def runs(
@@ -62,7 +62,7 @@ def runs(
 
 
 def _one(path: Path, plot: list[str], as_json: bool) -> None:
-    """Show one run: its curves, or else its line and what could be drawn."""
+    """Show one run: the requested curves, or its line and the names of its metrics."""
     from art_cli.inspection.plot import metrics_of, points_of
     from art_cli.runs.directory import RunDir
     from art_cli.runs.summary import summary_of

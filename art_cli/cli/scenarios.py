@@ -1,4 +1,4 @@
-"""`art scenarios`: a file of tasks from the tools of an MCP server or an HTTP API alone."""
+"""`art scenarios`: write tasks for the tools of an MCP server or an HTTP API."""
 
 from __future__ import annotations
 
@@ -119,13 +119,13 @@ def scenarios(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """Tasks, what is not among them, and how they are trained on."""
+    """Generated tasks, the reasons for rejected ones, and the config to train on them."""
 
     rows: list[TaskRow]
     left_out: list[str]
     grade: str
-    sections: list[str] = field(default_factory=list)  # of a config, beside `env`
-    usd: float | None = None  # that the model has cost, over all attempts
+    sections: list[str] = field(default_factory=list)  # sections of the config besides `env`
+    usd: float | None = None  # cost of the model, over all attempts
     stopped: ArtError | None = None
 
 
@@ -225,7 +225,7 @@ def _source(
     tools: list[str],
     allow_writes: bool,
 ) -> ToolsSource:
-    """Return what is named. Raises UsageError."""
+    """Return the source of tools that the options name. Raise UsageError."""
     from art_cli.errors import UsageError
     from art_cli.scenarios.source import TOOLS_SETTING, ToolsSource
 

@@ -1,4 +1,4 @@
-"""`art show`: what was played in a step of a run, and what it earned."""
+"""`art show`: the episodes of a step of a run, and their rewards."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from art_cli.runs.directory import RunDir
     from art_cli.terminal.screen import Screen
 
-INDENT = 12  # columns of who says it
-MOST_REWARDS = 3  # different ones that a line of the table counts
+INDENT = 12  # columns of a speaker's name
+MOST_REWARDS = 3  # distinct rewards that a line of the table lists
 
 
 def show(
@@ -68,7 +68,7 @@ def _list_groups(run: Path, found: StepGroups, rows: list[dict[str, Any]]) -> No
     names = ["group", "scenario", "mean", "rewards", "spread", "failed"]
     if not any(row["failed"] for row in rows):
         names.remove("failed")
-    if all(row["spread"] is None for row in rows):  # groups of one: held-out scenarios
+    if all(row["spread"] is None for row in rows):  # held-out groups have one episode each
         names = [name for name in names if name not in ("rewards", "spread")]
     table = Table(box=None, pad_edge=False)
     for name in names:
@@ -97,7 +97,7 @@ def _list_groups(run: Path, found: StepGroups, rows: list[dict[str, Any]]) -> No
 
 
 def _counted(rewards: list[float]) -> str:
-    """Return rewards in few words: `0.10 x5, 1.00 x3`, or the ends."""
+    """Return rewards in short form: `0.10 x5, 1.00 x3`, or the lowest and the highest."""
     different = sorted({f"{reward:.2f}" for reward in rewards}, key=float)
     if len(different) > MOST_REWARDS:
         return f"{different[0]} to {different[-1]}"
@@ -124,7 +124,7 @@ def _show_group(
     shared = min(same_opening(talks), *own, len(talks[0]))  # what has an advantage is one's own
     _show_talk(screen, talks[0][:shared], full=full)
     judged = _judged_again(run, found, number)
-    told: dict[str, Any] = {}  # what was played -> the sibling that shows it
+    told: dict[str, Any] = {}  # transcript -> the sibling that shows it
     for alike in _alike(rows, shared, judged):
         row, index = alike[0], alike[0].get("index")
         screen.print()
@@ -143,7 +143,7 @@ def _show_group(
 def _show_talk(
     screen: Screen, talk: list[Any], *, full: bool, by_turn: Sequence[float | None] = ()
 ) -> None:
-    """Print messages; those of turns that have an advantage of their own in its colour."""
+    """Print messages, and color the turns that have their own advantage."""
     from rich.text import Text
 
     from art_cli.inspection.conversation import lines_of
@@ -157,7 +157,7 @@ def _show_talk(
 
 
 def _alike(rows: list[Row], shared: int, judged: dict[Any, list[Any]]) -> list[list[Row]]:
-    """Return the siblings, those together that did, earned and were told the same."""
+    """Group siblings that have the same transcript, reward and judgement."""
     from art_cli.inspection.conversation import messages_of
 
     found: dict[str, list[Row]] = {}
@@ -192,7 +192,7 @@ def _heading(alike: list[Row]) -> str:
 
 
 def _parts(made_of: dict[str, Any]) -> list[str]:
-    """Return what a reward is made of, where that is more than the env's score."""
+    """Return the parts of a reward, or nothing if the env's score is its only part."""
     names = [name for name in ("agent", "judge") if name in made_of]
     found = [f"{name} {_number(made_of[name])}" for name in names]
     if made_of.get("is_gated") and "judge" in made_of:
@@ -206,7 +206,7 @@ def _parts(made_of: dict[str, Any]) -> list[str]:
 
 
 def _show_rest(screen: Screen, row: Row, *, full: bool) -> None:
-    """Print what else is known of a trajectory: logs, error, the env's facts, other talks."""
+    """Print the rest of a trajectory: logs, error, the env's facts, other conversations."""
     from art_cli.inspection.conversation import plain
     from art_cli.runs.trajectories import reward_parts_of
 
@@ -231,7 +231,7 @@ def _show_rest(screen: Screen, row: Row, *, full: bool) -> None:
 
 
 def _judged_again(run: RunDir, found: StepGroups, number: int) -> dict[Any, list[Any]]:
-    """Return what `art judge rescore` heard of each sibling, by its index."""
+    """Return the judgements of `art judge rescore` for each sibling, by its index."""
     from art_cli.inspection.groups import scenario_of
     from art_cli.runs.trajectories import can_be_judged
     from art_cli.view.episodes import judgements

@@ -1,4 +1,4 @@
-"""`art run --smoke`: from the arguments to the smoke run's config, and what it showed."""
+"""`art run --smoke`: the config of a smoke run, and the report on it."""
 
 from __future__ import annotations
 
@@ -43,26 +43,26 @@ from art_cli.training.demonstrations import load_demonstrations, texts_of
 
 @dataclass(kw_only=True)
 class Smoke:
-    """A smoke run."""
+    """A short run with a tiny model that tries all parts of a real run."""
 
-    real: LoadedExperiment  # what it stands in for
-    loaded: LoadedExperiment  # what runs
+    real: LoadedExperiment  # the experiment that the smoke run stands for
+    loaded: LoadedExperiment  # the experiment that runs
     run: RunDir
     stand_in: StandIn
-    config: list[str]  # as it was typed
+    config: list[str]  # the config arguments as typed
     family: str = "qwen3"
     gold: GoldPlay = field(default_factory=GoldPlay)
     tools: list[dict[str, Any]] = field(default_factory=list)  # of an episode, as JSON schemas
     model_class: ClassVar[type[SmokeModel]] = SmokeModel
 
     def play_gold(self) -> None:
-        """Play the env's perfect player, where there is one."""
+        """Play the env's gold episode, if it has one."""
         cfg, env = self.real.experiment, env_of(self.real.experiment.env)
-        with contextlib.redirect_stdout(sys.stderr):  # what the env prints is not our report
+        with contextlib.redirect_stdout(sys.stderr):  # the env's output is not part of the report
             self.gold = play_gold(env, cfg, self.real.env_settings)
 
     def make_model(self, first: FirstEpisode) -> None:
-        """Empty its directory, and put the model there that stands in for the base."""
+        """Empty the smoke run's directory and write the model that replaces the base."""
         RunDir.replace_smoke(self.run.root)
         self.tools = first.tools
         if self.stand_in.name == "tiny":
@@ -71,9 +71,10 @@ class Smoke:
         self.family = make_small(self.stand_in, texts, self.real.experiment.seed)
 
     def report(self) -> dict[str, Any]:
-        """The report: what was tried, what went oddly, what was not tried, and what follows.
+        """Return the report: what was tried, what looked odd, what was not tried, and what to do
+        next.
 
-        It is kept in the run's directory, too.
+        It is also written to the run's directory.
         """
         found: dict[str, Any] = {
             "tried": list(self._tried()),
@@ -191,7 +192,7 @@ class Smoke:
 
     @cached_property
     def _demonstration(self) -> list[int]:
-        """Tokens of the sequences of one; nothing where the env has none."""
+        """The numbers of tokens of a demonstration's sequences, empty if the env has none."""
         env = env_of(self.real.experiment.env)
         folder = self.run.base if self.stand_in.name == "tiny" else self.run.stand_in
         try:
@@ -202,9 +203,9 @@ class Smoke:
 
 
 def begin(config: list[str], real: LoadedExperiment, runs_dir: Path) -> Smoke:
-    """Return the smoke run of `art run CONFIG... --smoke`; nothing is written yet.
+    """Return the smoke run of `art run CONFIG... --smoke` without writing any file.
 
-    Raises UsageError, as the run itself would.
+    Raise UsageError under the same conditions as the run.
     """
     cfg = real.experiment
     inputs.check_base(real)

@@ -1,4 +1,4 @@
-"""`art sweep`: which values of some keys are best."""
+"""`art sweep`: search for the best values of some keys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from art_cli.lab.study import TrialRecord
     from art_cli.lab.sweep import Aim
 
-CONFIRMED = 8  # seeds of the comparison that is proposed
+CONFIRMED = 8  # seeds of the proposed comparison
 METAVAR = "CONFIG KEY=VALUES..."
 RANGES = "KEY=A,B,C  KEY=LOW..HIGH  KEY=LOW..HIGH:log  KEY=LOW..HIGH:STEP; config files; overrides."
 
@@ -89,7 +89,7 @@ def _when_stopped(space: Space, rung: int) -> str:
 
 
 def _line(trial: TrialRecord, aim: Aim) -> str:
-    """Return what is said of a trial as soon as it has ended."""
+    """Return the line that is printed when a trial has ended."""
     head = f"{trial.name}  {shlex.join(_words(trial))}"
     if trial.state == "failed":
         return f"{head}  failed: {trial.said}"
@@ -108,7 +108,7 @@ def _words(trial: TrialRecord) -> list[str]:
 def _conclude(
     table: list[TrialRecord], space: Space, aim: Aim, fleet: Fleet, as_json: bool
 ) -> None:
-    """Print the trials by rank, the best as commands, and how far to trust it."""
+    """Print the ranked trials, commands for the best one, and how reliable the ranking is."""
     from art_cli.lab.ranking import as_json as told
     from art_cli.lab.ranking import best_of, num_points, optimism
 

@@ -14,7 +14,7 @@ STARRED = f"; *: the interval excludes 0 ({WAITED} have none: they depend on wha
 
 
 def comparison(*columns: tuple[str, dict[str, Any]]) -> None:
-    """Print evaluations side by side; the first is what the last is compared with."""
+    """Print evaluations side by side, and the change from the first to the last."""
     rows = [row for _, row in columns]
     first, last = rows[0], rows[-1]
     num = "" if last["episodes"] is None else f"{last['episodes']} "
@@ -113,7 +113,7 @@ def _label(name: str) -> str:
 
 
 def _cell(e: Estimate | None, name: str, sign: str = "") -> str:
-    """A mean and its interval; with a `sign` it is a difference, and a star says it is sure."""
+    """Return a mean and its interval. With `sign` it is a difference, starred if significant."""
     if e is None:
         return "-"
     places = 4 if name == "usd" else 3 if abs(e.value) < 10 else 1

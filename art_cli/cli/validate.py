@@ -1,4 +1,4 @@
-"""`art validate`: is a config right, before anything costs time."""
+"""`art validate`: check a config before it costs time or money."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`art view`: a page that shows runs, live or as one file."""
+"""`art view`: show runs on a live page, or write the page to a file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def view(
     from art_cli.view.frame import plotly
     from art_cli.view.server import listen, serve
 
-    plotly()  # before anything is read: without it there is no page
+    plotly()  # before anything is read: the page cannot be shown without Plotly
     collection = Collection(runs or [Path("runs")])
     if html is not None:
         from art_cli.errors import UsageError

@@ -1,4 +1,4 @@
-"""`art why`: what a run shows of why it learned, or did not."""
+"""`art why`: explain why a run learned or did not."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def why(
     from art_cli.why.diagnose import diagnose, verdict
     from art_cli.why.evidence import read_evidence
 
-    read_dotenv(Path(".env"))  # the config may name variables
+    read_dotenv(Path(".env"))  # the config may use environment variables
     evidence = read_evidence(RunDir.open(run))
     found = diagnose(evidence)
     if as_json:
@@ -50,7 +50,7 @@ def why(
 
 
 def tell_shortly(run: RunDir) -> None:
-    """Say what is seriously wrong with a run in a line each, and where to read more."""
+    """Print one line for each serious finding of a run, and the command that explains them."""
     from art_cli.why.diagnose import diagnose
     from art_cli.why.evidence import read_evidence
 
@@ -79,6 +79,6 @@ def show(n: int, finding: Finding, run: Path) -> None:
     for label, text in lines:
         if text:
             screen.hang(f"   {label}:", Text(visible(masked(text))), INDENT)
-    if finding.example:  # on one line, however long: its command can be pasted
+    if finding.example:  # on one line of any length, so that the command can be copied
         command = visible(masked(finding.example.replace("art show RUN", f"art show {run}")))
         screen.print(Text("   look at:".ljust(INDENT) + command), soft_wrap=True)

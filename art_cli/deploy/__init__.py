@@ -1,4 +1,4 @@
-"""A checkpoint goes to where it is served, once however often it is asked for.
+"""Deployment of a checkpoint to a target. Repeating a deployment changes nothing.
 
-`base.py` has the nouns and the Protocol, `lifecycle.py` what holds for every target.
+`base.py` has the types and the Protocol, `lifecycle.py` the steps that all targets share.
 """

@@ -1,4 +1,4 @@
-"""A checkpoint, a place where it is to be served, and what has been made there so far."""
+"""The types of a deployment: the checkpoint, its target, and the recorded state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A checkpoint of a run: what is deployed."""
+    """A checkpoint of a run, to be deployed."""
 
     run: RunDir
     experiment: Experiment
@@ -29,8 +29,11 @@ class Source:
 
     @classmethod
     def open(cls, run: RunDir, experiment: Experiment, env_settings: Any, which: str) -> Source:
-        """`which` is best, last or a step. Raise UsageError where it is not there, and
-        CheckpointError where it or the base that the run made is damaged."""
+        """Open a checkpoint; `which` is best, last or a step.
+
+        Raise UsageError if it does not exist, and CheckpointError if it or the run's base is
+        damaged.
+        """
         step = find_checkpoint(run, which)
         folder = run.checkpoint(step)
         check_weights(folder, "Deploy another checkpoint: --checkpoint STEP")
@@ -46,12 +49,12 @@ class Source:
 
     @property
     def folder(self) -> Path:
-        """The checkpoint's."""
+        """The folder of the checkpoint."""
         return self.run.checkpoint(self.step)
 
     @property
     def has_adapter(self) -> bool:
-        """Or else it is all weights."""
+        """Whether the checkpoint is an adapter rather than full weights."""
         return self.experiment.model.adapter is not None
 
     @property
@@ -61,89 +64,89 @@ class Source:
 
     @property
     def default_name(self) -> str:
-        """The default name."""
+        """The name of a deployment unless the user gives one."""
         cfg = self.experiment
         return f"{cfg.project}-{cfg.name}-{self.step}".replace("_", "-").replace(".", "-").lower()
 
     @property
     def title(self) -> str:
-        """For the user's eyes."""
+        """A title that is shown to the user."""
         reward = "" if self.val_reward is None else f", validation reward {self.val_reward:.3f}"
         return f"{self.experiment.project}/{self.experiment.name}, step {self.step}{reward}"
 
 
 @dataclass(slots=True, kw_only=True)
 class Deployment:
-    """One checkpoint at one target, as far as the run's directory knows."""
+    """A checkpoint at a target, as recorded in the run's directory."""
 
     __pydantic_config__ = FORBID_UNKNOWN
     target: str
     name: str
     step: int
-    home: str = ""  # its folder in the run; in the record, where that was when it was written
+    home: str = ""  # its folder in the run, as recorded when it was written
     state: State = "deploying"
     asked: list[str] = field(default_factory=list)  # made or not: the answer may have been lost
     made: dict[str, Any] = field(default_factory=dict)  # what is there now, by the target's own ids
-    url: str | None = None  # of its OpenAI-compatible API, or where it is to be found
+    url: str | None = None  # of its OpenAI-compatible API, or of its page
     model: str | None = None  # its name in that API
     key_env: str | None = None  # the variable that holds the key to it
     key: str | None = field(default=None, repr=False)  # one that was made now; it is never kept
-    usd_per_hour: float | None = None  # that it costs while `billed_since` is set; None: unknown
+    usd_per_hour: float | None = None  # price while `billed_since` is set; None: unknown
     billed_since: str | None = None  # ISO 8601, UTC
-    usd: float = 0.0  # of the times before
+    usd: float = 0.0  # cost of earlier periods
     updated: str = ""
-    message: str = ""  # why it failed
+    message: str = ""  # the reason for a failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A deployment that is being made or ended, and whom to tell about it."""
+    """A deployment in progress, or its removal, with a callback for progress."""
 
     deployment: Deployment
-    keep: Callable[[], None]  # writes down what the deployment has become
+    keep: Callable[[], None]  # writes the current state of the deployment to its record
     report: Report
-    wait: bool = True  # until it answers; or else until it goes on by itself
+    wait: bool = True  # True: wait until the deployment answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A plan of a deployment, made without making anything else."""
+    """A planned deployment; planning creates nothing at the target."""
 
     source: Source
     name: str
-    lines: list[tuple[str, str]]  # what, and how: for the user's eyes
-    bills: bool = False  # by the hour, until it is stopped
-    usd_per_hour: float | None = None  # None, where it bills: nobody says
-    serves: bool = False  # an API that can be asked
-    local: bool = False  # a server of this machine: it ends with the command that waits for it
-    url: str | None = None  # of the API, where that is known now
+    lines: list[tuple[str, str]]  # (label, text) lines shown to the user
+    bills: bool = False  # whether it costs money per hour until it is stopped
+    usd_per_hour: float | None = None  # None while `bills`: the price is unknown
+    serves: bool = False  # whether it has an API
+    local: bool = False  # a server on this machine, which ends with the command that waits for it
+    url: str | None = None  # of the API, if known in advance
     key_env: str | None = None  # the variable that holds the key to `url`
-    lacks: str = ""  # why it can only be shown: what could not be looked up, and what to do
-    details: Any = None  # the target's own
+    lacks: str = ""  # why it cannot be deployed yet, and what to do; empty: it can
+    details: Any = None  # data of the target itself
 
 
 class Target(Protocol):
-    """A target of deployments. Made with the settings of `config/sections/deploy.py`."""
+    """A target of deployments, built from the settings of `config/sections/deploy.py`."""
 
     def plan(self, source: Source, name: str) -> Plan:
-        """Look everything up. Raises UsageError, PreflightError; nothing is made."""
+        """Look everything up, without creating anything. Raise UsageError or PreflightError."""
         ...
 
     def deploy(self, plan: Plan, job: Job) -> None:
-        """Make what is missing, and keep the deployment after each thing that was made, so that a
-        call after a kill goes on there.
+        """Create the missing resources. Record the deployment after each one, so that a call after
+        a kill continues from there.
 
-        Raises ArtError.
+        Raise ArtError.
         """
         ...
 
     def state(self, deployment: Deployment) -> str:
-        """Return what it is now, by the target's word. Raises ArtError."""
+        """Return the current state according to the target. Raise ArtError."""
         ...
 
     def undeploy(self, job: Job) -> str:
-        """End what was made, and all that it costs. What is gone already is fine.
+        """End the deployment and its costs. Resources that no longer exist are not an error.
 
-        Return what is left, for the user's eyes. Raises ArtError.
+        Return a message for the user about anything left. Raise ArtError.
         """
         ...

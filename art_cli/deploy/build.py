@@ -1,4 +1,4 @@
-"""From the name of a target to the target."""
+"""Construction of a target from its name."""
 
 from __future__ import annotations
 

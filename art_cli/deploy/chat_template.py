@@ -1,8 +1,9 @@
-"""The chat template that goes with weights: what was trained on, whoever renders it.
+"""A chat template for served weights that renders prompts exactly as in training.
 
-Where a model's own template does not describe tools, history.py does so in the system message,
-writes calls into the text, and gives results as a user's words. Others know nothing of that, nor of
-`model.template_args`, so the same is put before the template, in its own language.
+If a model's own template does not describe tools, history.py describes them in the system message,
+writes calls into the text, and gives results as user messages. Other servers do not do that and do
+not know `model.template_args`. Therefore the same transformation is put in front of the template,
+in the template's language.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ MERGED = (
 def served_template(
     tokenizer: PreTrainedTokenizerBase, model: ModelConfig | None = None
 ) -> str | None:
-    """Return the template to serve with; None: the tokenizer's own does. Raises UsageError."""
+    """Return the template to serve, or None if the tokenizer's own is right. Raise UsageError."""
     wanted, args = (model.tool_format, model.template_args) if model else ("auto", {})
     ends: list[Any] = [tokenizer.eos_token_id]
     renderer = Renderer(tokenizer, [TOOL], ends, wanted, args)
@@ -67,7 +68,7 @@ def served_template(
 
 
 def parser_words(weights: Path, model: ModelConfig) -> list[str]:
-    """Return the options with which vLLM reads this model's tool calls; none: it cannot."""
+    """Return vLLM's options for parsing this model's tool calls, or none if no parser fits."""
     from art_cli.models.saved_weights import load_tokenizer
 
     tokenizer = load_tokenizer(weights, weights)
@@ -78,7 +79,9 @@ def parser_words(weights: Path, model: ModelConfig) -> list[str]:
 
 
 def _by_hand(capabilities: TemplateCapabilities) -> str:
-    """Return what history.py does, as a program that rewrites `messages` and `tools`."""
+    """Return the transformation of history.py as template code that rewrites `messages` and
+    `tools`.
+    """
     form = capabilities.output_format.format
     if form is not HERMES and not capabilities.writes_calls:
         raise UsageError(
@@ -128,12 +131,12 @@ def _plain(capabilities: TemplateCapabilities) -> str:
 
 
 def _quoted(text: str) -> str:
-    """As a string of the template's language."""
+    """Return a string literal of the template language."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n") + "'"
 
 
 def _literal(value: Any) -> str:
-    """As a value of the template's language."""
+    """Return a literal of the template language for a value."""
     if isinstance(value, str):
         return _quoted(value)
     if isinstance(value, dict):

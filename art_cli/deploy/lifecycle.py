@@ -1,4 +1,4 @@
-"""Deploying a checkpoint, once however often it is asked for, and ending that again."""
+"""Deployment of a checkpoint, idempotent and resumable, and its removal."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*")  # some targets take less, an
 
 
 def check_name(target: str, plan: Plan) -> Deployment | None:
-    """Return the deployment of this name, if it goes on or is there already.
+    """Return the deployment of this name if it exists or was interrupted.
 
-    Raises UsageError where it is of another checkpoint, or the name is none.
+    Raise UsageError if it belongs to another checkpoint or the name is invalid.
     """
     if not NAME.fullmatch(plan.name):
         raise UsageError(f"the name {plan.name!r}: expected letters, digits and . _ - : /")
@@ -41,9 +41,10 @@ def check_name(target: str, plan: Plan) -> Deployment | None:
 
 
 def deploy(kind: str, target: Target, plan: Plan, report: Report, *, wait: bool) -> Deployment:
-    """Bring it there, or find that it is; go on where an earlier call was interrupted.
+    """Deploy a checkpoint, or return the existing deployment. Resume an interrupted one.
 
-    `kind` is the target's name. Raises ArtError, with what is left and what it costs.
+    `kind` is the target's name. Raise ArtError, whose message names the resources left and their
+    cost.
     """
     if plan.lacks:
         raise PreflightError(plan.lacks)
@@ -66,7 +67,7 @@ def deploy(kind: str, target: Target, plan: Plan, report: Report, *, wait: bool)
 
 
 def _check_served(plan: Plan, deployment: Deployment, *, wait: bool) -> None:
-    """Raise UsageError where the server that is there is not the one that is asked for."""
+    """Raise UsageError if the running server is not the requested one."""
     stays = deployment.made.get("stays", False)
     if stays and not wait and deployment.url == plan.url:
         return
@@ -79,7 +80,7 @@ def _check_served(plan: Plan, deployment: Deployment, *, wait: bool) -> None:
 
 
 def _found(plan: Plan, deployment: Deployment) -> Deployment:
-    """Return a deployment that is there, for a key is sent to its address: by the plan's word."""
+    """Return an existing deployment with the URL of the plan, because a key is sent to that URL."""
     if plan.serves:
         deployment.url, deployment.key_env = plan.url, plan.key_env
     return deployment
@@ -97,10 +98,10 @@ async def deploy_model(
 ) -> Deployment:
     """Deploy from Python as `art deploy` does, but without asking before it costs money.
 
-    `settings` are the target's, as `config.targets` has them. A server of this machine ends with
-    this process, unless `wait_for_completion` is False. Raises what `deploy` raises.
+    `settings` are those of the target in `config.targets`. A server on this machine ends with this
+    process unless `wait_for_completion` is False. Raises the same errors as `deploy`.
 
-    await art.deploy_model(model=model, deploy_to="together", base="Qwen/Qwen3-8B")
+        await art.deploy_model(model=model, deploy_to="together", base="Qwen/Qwen3-8B")
     """
     deploy_to = read_target("deploy_to=", deploy_to)
     target = make_target(deploy_to, settings)
@@ -114,7 +115,7 @@ async def deploy_model(
 
 
 def undeploy(store: Store, target: Target, deployment: Deployment, report: Report) -> str:
-    """End it and return what is left, for the user's eyes. Raises ArtError."""
+    """End a deployment and return a message about anything left. Raise ArtError."""
     with store.alone(deployment.target, deployment.name):
         left = target.undeploy(_job(store, deployment, report))
         deployment.state = "stopped"
@@ -128,7 +129,7 @@ def _job(store: Store, deployment: Deployment, report: Report, *, wait: bool = T
 
 @contextlib.contextmanager
 def _told(store: Store, deployment: Deployment) -> Iterator[None]:
-    """Keep what happens to it, and say at a failure what it has left behind."""
+    """Record the deployment at the end. After a failure, add the resources left to the error."""
     try:
         yield
     except ArtError as e:

@@ -1,4 +1,4 @@
-"""The deployments of a run: what is known of each is in its folder, and outlives every kill."""
+"""Records of a run's deployments, each in a folder of its own and safe against a kill."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from art_cli.system.lock import hold, is_held
 
 HOUR = 3600.0  # seconds
 RECORD = "deployment.json"
-# What `Deployment.made` holds, by its key; all else is an id, which is text.
+# The types of the values of `Deployment.made`, by key. All other values are ids, which are text.
 MADE = {"pid": int, "port": int, "stays": bool, "created": bool, "sent": dict}
 RECORDS = TypeAdapter(Deployment)
 
 
 class Store:
-    """Reads and writes them.
+    """Reads and writes the records of a run's deployments.
 
-    A run directory may be a copy of another, or come from someone else. The records of a copy are
-    those of its original for as long as that is there, and what they name is not touched from the
-    copy. A record of a directory that was moved is its own.
+    A run directory may be a copy of another, or come from someone else. The records of a copy
+    belong to the original as long as the original exists, and the copy does not touch the resources
+    they name. The records of a moved directory remain its own.
     """
 
     def __init__(self, run: RunDir) -> None:
@@ -42,11 +42,11 @@ class Store:
         return [d for d, original in self._records() if original is None]
 
     def originals(self) -> list[Path]:
-        """Return the runs that this one is a copy of, by its records."""
+        """Return the runs that this one is a copy of, according to its records."""
         return sorted({o.parents[1] for _, o in self._records() if o is not None})
 
     def find(self, target: str, name: str) -> Deployment | None:
-        """Return the one of this name there, if there ever was one."""
+        """Return the deployment of this name at the target, or None if there never was one."""
         path = self._home(target, name) / RECORD
         if not path.exists():
             return None
@@ -54,22 +54,22 @@ class Store:
         return deployment if original is None else None
 
     def new(self, target: str, name: str, step: int) -> Deployment:
-        """Return one of which nothing is made yet."""
+        """Return a new deployment without any resources."""
         return Deployment(
             target=target, name=name, step=step, home=str(self._home(target, name).absolute())
         )
 
     def keep(self, deployment: Deployment) -> None:
-        """Write it, whole or not at all, but for a key."""
+        """Write the record atomically, without a key."""
         deployment.updated = now()
         folder = self._home(deployment.target, deployment.name)
         atomic_write(folder / RECORD, json_line(asdict(deployment) | {"key": None}))
 
     @contextmanager
     def alone(self, target: str, name: str) -> Iterator[None]:
-        """Hold it: two that deploy the same would both make, and pay for, what is missing.
+        """Lock a deployment, because two concurrent calls would both create and pay for resources.
 
-        Raises UsageError where another process does.
+        Raise UsageError if another process holds the lock.
         """
         folder = self._home(target, name)
         make_folder(folder)
@@ -78,11 +78,11 @@ class Store:
             yield
 
     def is_busy(self, deployment: Deployment) -> bool:
-        """Return whether a process is deploying it or ending it."""
+        """Return whether a process is deploying or ending it."""
         return is_held(self._home(deployment.target, deployment.name) / "lock")
 
     def _home(self, target: str, name: str) -> Path:
-        """Return its folder. Raise ArtError where a link leads out of the run."""
+        """Return the folder of a deployment. Raise ArtError if a link leads out of the run."""
         folder = self._run.deployment(target, name)
         if folder.resolve() != self._run.root.resolve() / folder.relative_to(self._run.root):
             raise ArtError(
@@ -96,7 +96,7 @@ class Store:
         return [self._read(path) for path in files if path.exists()]
 
     def _read(self, path: Path) -> tuple[Deployment, Path | None]:
-        """Return a record, and the folder of the one that it is a copy of. Raises ArtError."""
+        """Return a record, and the folder of its original if it is a copy. Raise ArtError."""
         try:
             deployment = RECORDS.validate_json(read_text(path), strict=True)
             check_record(deployment)
@@ -131,7 +131,7 @@ def check_record(deployment: Deployment) -> None:
 
 
 def _follow(deployment: Deployment, written: Path) -> None:
-    """Let the paths below the folder of a deployment be where that is now."""
+    """Adjust the paths inside the folder of a deployment to the folder's current location."""
 
     def moved(path: str) -> str:
         return path.replace(f"{written}/", f"{deployment.home}/", 1)
@@ -150,19 +150,19 @@ def wrong_in(error: Exception) -> str:
 
 
 def begin_billing(deployment: Deployment, usd_per_hour: float | None) -> None:
-    """Note that a deployment costs money from now on."""
+    """Record that a deployment costs money from now on."""
     deployment.usd_per_hour = usd_per_hour
     deployment.billed_since = deployment.billed_since or now()
 
 
 def end_billing(deployment: Deployment) -> None:
-    """Note that a deployment costs nothing from now on."""
+    """Record that a deployment costs nothing from now on."""
     deployment.usd = cost(deployment) or 0.0
     deployment.billed_since = None
 
 
 def cost(deployment: Deployment) -> float | None:
-    """Return US dollars so far, by the price at its beginning; None: no price is known."""
+    """Return the cost so far in US dollars at the recorded price, or None if no price is known."""
     if deployment.billed_since is None:
         return deployment.usd
     if deployment.usd_per_hour is None:

@@ -1,8 +1,8 @@
-"""The check that a deployment answers as its checkpoint does.
+"""A check that a deployment answers like its checkpoint.
 
-The checkpoint plays held-out scenarios here, always with its likeliest token. Then the served model
-is asked for each of those turns, with all that was said before it. Rounding makes a few turns of a
-long game differ; a wrong adapter, base, template or tool format makes most of them differ.
+The checkpoint plays held-out scenarios on this machine, always sampling its likeliest token. Then
+the served model is asked for each of those turns, given all messages before it. Rounding changes a
+few turns of a long game. A wrong adapter, base, template or tool format changes most of them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from art_cli.system.progress import Report
 from art_cli.types import Message, Trajectory
 
 SCENARIOS = 16
-FREE = PricesConfig(input=0.0, output=0.0)  # billed by the hour, or not at all
+FREE = PricesConfig(input=0.0, output=0.0)  # the price is per hour or zero, never per token
 
 
 class AskedTurn(NamedTuple):
@@ -40,7 +40,7 @@ class AskedTurn(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """Counts of the checkpoint's turns that the served model says too."""
+    """The number of the checkpoint's turns that the served model reproduces."""
 
     turns: int
     agreed: int
@@ -48,14 +48,14 @@ class Agreement:
 
     @property
     def share(self) -> float:
-        """0 to 1."""
+        """The share of turns that agree, from 0 to 1."""
         return self.agreed / self.turns
 
 
 async def verify(
     loaded: LoadedExperiment, source: Source, deployment: Deployment, report: Report
 ) -> Agreement:
-    """Raises LLMError where it does not answer."""
+    """Compare a deployment with its checkpoint. Raise LLMError if the deployment fails."""
     played = await _play(loaded, source, report)
     turns = [
         (AskedTurn(t.messages[:n], t.tools), message["content"])
@@ -124,7 +124,7 @@ async def _ask(llm: LLM, asked: list[AskedTurn], at_once: int, report: Report) -
 
 
 def _meaning(turn: str) -> tuple[str, list[str]]:
-    """Return a turn's words and its calls, however their JSON is written."""
+    """Return a turn's text and its calls in canonical JSON."""
     said = spoken(turn)
     calls = [json.dumps(call, sort_keys=True) for call in parse_tool_calls(said)]
     return TOOL_CALL.sub("", said).strip(), calls

@@ -1,4 +1,4 @@
-"""Messages as a person reads them: words, calls and results; thinking and long texts folded."""
+"""Rendering of messages in a terminal: text, calls and results, with long parts shortened."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from art_cli.chat.turns import read_turn
 from art_cli.system.untrusted import is_number
 from art_cli.terminal.text import masked, visible
 
-SHOWN = 600  # characters of a text; the rest with --full
+SHOWN = 600  # characters of a text, unless --full is given
 
 
 def messages_of(row: dict[str, Any]) -> list[Any]:
-    """Return the main conversation of a trajectory; nothing where it is damaged."""
+    """Return the main conversation of a trajectory, or nothing if it is damaged."""
     found = row.get("messages")
     return found if isinstance(found, list) else []
 
 
 def turn_advantages(row: dict[str, Any]) -> list[float | None]:
-    """Return the advantage of each message that is a turn of its own advantage, else None.
+    """Return, for each message, the advantage of its turn, or None.
 
-    Nothing where turns have none, or where an agent's messages are not the turns.
+    Empty if turns have no advantages of their own, or if an agent's messages are not the turns.
     """
     talk, given = messages_of(row), row.get("turn_advantages")
     turns = [n for n, m in enumerate(talk) if isinstance(m, dict) and m.get("role") == "assistant"]
@@ -35,7 +35,7 @@ def turn_advantages(row: dict[str, Any]) -> list[float | None]:
 
 
 def lines_of(message: Any, *, full: bool) -> Iterator[tuple[str, Text]]:
-    """Yield what a message says, each part with its label: who says it, or "" to go on."""
+    """Yield the parts of a message with their labels: the speaker, or "" for a continuation."""
     if not isinstance(message, dict):
         yield "?", plain(str(message), full=full)
         return
@@ -53,14 +53,14 @@ def lines_of(message: Any, *, full: bool) -> Iterator[tuple[str, Text]]:
 
 
 def plain(text: str, *, full: bool, style: str = "") -> Text:
-    """Return foreign text, made harmless, and shortened if it is long."""
+    """Return untrusted text, made harmless and shortened if it is long."""
     cut = 0 if full else max(0, len(text) - SHOWN)
     shown = Text(foreign(text[: len(text) - cut].strip()), style)
     return shown.append(f" [{cut} more characters: --full]", "dim") if cut else shown
 
 
 def foreign(text: str) -> str:
-    """Return text of a model, an env or a judge as any terminal can show it."""
+    """Return text of a model, an env or a judge in a form that is safe for any terminal."""
     return visible(masked(text))
 
 
@@ -70,7 +70,7 @@ def _turn(message: dict[str, Any], content: str, *, full: bool) -> Iterator[Text
         yield Text(f"(thinking, {len(turn.thought)} characters: --full)", "dim")
     elif turn.thought:
         yield Text(foreign(turn.thought), "dim italic")
-    if "tool_calls" not in message:  # nothing was called, whatever it looks like
+    if "tool_calls" not in message:  # no tool was called, even if the text looks like a call
         yield plain(turn.said or "(says nothing)", full=full)
         return
     for piece in turn.pieces:

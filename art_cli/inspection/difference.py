@@ -1,4 +1,4 @@
-"""Two runs beside each other: settings, what they were made with, what they came to."""
+"""A comparison of two runs: settings, versions and code, and results."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from art_cli.system.untrusted import is_number
 from art_cli.types import Scenario
 from art_cli.view.episodes import read_step, step_files
 
-NAMES = ("project", "name")  # two runs always differ in them
+NAMES = ("project", "name")  # keys that always differ between runs
 ABSENT = "(absent)"
 TRAINING = ("train/reward", "loss/entropy", "loss/kl", "loss/grad_norm", "train/tokens")
-CALLS, ENDED = "calls of ", "ended by "  # a tool, a stop_reason
-SHARES = ("success", "cut off", "failed", ENDED)  # what names of shares begin with
+CALLS, ENDED = "calls of ", "ended by "  # prefixes of names that a tool or a stop_reason follows
+SHARES = ("success", "cut off", "failed", ENDED)  # prefixes of metrics that are shares
 Values = dict[str, dict[str, float]]  # metric -> scenario -> mean over its episodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """A setting, a version or a file in which the two differ."""
+    """A setting, a version or a file that differs between the two runs."""
 
     key: str
     first: str
@@ -43,33 +43,33 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOutMetric:
-    """A metric of held-out episodes in both runs; the change is scenario by scenario."""
+    """A metric of held-out episodes in both runs, with the change computed by scenario."""
 
     name: str
     first: Estimate | None
     second: Estimate | None
-    change: Estimate | None  # None: they have no scenario in common
+    change: Estimate | None  # None: the runs have no scenario in common
 
 
 @dataclass(kw_only=True)
 class RunDifference:
-    """All in which two runs differ."""
+    """All differences between two runs."""
 
     config: list[Setting] = field(default_factory=list)
     made_with: list[Setting] = field(default_factory=list)
     silent: list[str] = field(default_factory=list)  # runs that do not say what made them
     split: str = ""
-    steps: tuple[int, int] | None = None  # of the evaluations that are compared: the last ones
+    steps: tuple[int, int] | None = None  # of the compared evaluations, the last of each run
     num_common: int = 0  # scenarios that both played
     num_scenarios: tuple[int, int] = (0, 0)
-    untrained: Estimate | None = None  # the change of the reward before the first update
+    untrained: Estimate | None = None  # the difference of the reward before the first update
     metrics: list[HeldOutMetric] = field(default_factory=list)
-    same_play: float | None = None  # share of the common episodes that are the same word for word
+    same_play: float | None = None  # share of the common episodes with identical text
     training: list[Setting] = field(default_factory=list)  # means over the last third of the steps
-    unread: list[str] = field(default_factory=list)  # what is damaged
+    unread: list[str] = field(default_factory=list)  # damaged files and lines
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as one object."""
+        """Return the comparison as one JSON object."""
         return asdict(self) | {"verdict": verdict(self)}
 
 
@@ -90,7 +90,7 @@ def compare_runs(first: RunDir, second: RunDir) -> RunDifference:
 
 
 def verdict(d: RunDifference) -> str:
-    """Say in a sentence which run is better, how sure that is, and what it can be due to."""
+    """Return a sentence: which run is better, how certain that is, and possible causes."""
     reward = next((m.change for m in d.metrics if m.name == "reward"), None)
     if d.steps is None:
         return (
@@ -139,7 +139,7 @@ def _named(causes: list[Setting]) -> str:
 
 
 def _settings(first: dict[str, Any], second: dict[str, Any]) -> list[Setting]:
-    """Return the keys that differ; `default` stands behind a value that nobody had to write."""
+    """Return the keys that differ, marking values that are defaults."""
     least = Experiment(
         name="", env=EnvConfig(use=""), model=ModelConfig(base=""), train=TrainConfig(steps=0)
     )
@@ -175,7 +175,7 @@ def _differing(first: dict[str, str], second: dict[str, str]) -> list[Setting]:
 
 
 def _training(first: RunDir, second: RunDir) -> list[Setting]:
-    """Return means over the last third of the steps: each run's own, not to be subtracted."""
+    """Return each run's means over the last third of the steps, which are not paired."""
     found = [metrics_of(run) for run in (first, second)]
     rows = []
     for name in TRAINING:
@@ -238,7 +238,7 @@ def _steps(run: RunDir, split: str) -> list[int]:
 
 
 def _episodes(run: RunDir, split: str, step: int, found: RunDifference) -> dict[str, list[Row]]:
-    """Return the episodes of an evaluation, by what tells their scenario from all others."""
+    """Return the episodes of an evaluation by the content of their scenario."""
     file = next(f for f in step_files(run) if (f.split, f.step) == (split, step))
     read = read_step(file)
     if read.damage:
@@ -257,13 +257,13 @@ def _episodes(run: RunDir, split: str, step: int, found: RunDifference) -> dict[
 
 
 def _counts(episodes: dict[str, list[Row]]) -> set[str]:
-    """Return the tools and endings that occur, as metrics: an episode without one has 0 of it."""
+    """Return the tools and endings that occur, as metrics that are 0 for other episodes."""
     names = (name for rows in episodes.values() for row in rows for name in _numbers(row))
     return {name for name in names if name.startswith((CALLS, ENDED))}
 
 
 def _values(episodes: dict[str, list[Row]], rare: Collection[str] = ()) -> Values:
-    """Return each metric, scenario by scenario; those that are `rare` are 0 where they lack."""
+    """Return each metric by scenario. A missing metric in `rare` counts as 0."""
     out: Values = {}
     for scenario, rows in episodes.items():
         numbers = [dict.fromkeys(rare, 0.0) | _numbers(row) for row in rows]
@@ -274,7 +274,7 @@ def _values(episodes: dict[str, list[Row]], rare: Collection[str] = ()) -> Value
 
 
 def _numbers(row: Row) -> dict[str, float]:
-    """Return an episode in numbers: what it earned, what it did, how it ended."""
+    """Return the metrics of an episode: rewards, calls and its ending."""
     metrics = row.get("metrics")
     found = {k: float(v) for k, v in (metrics or {}).items() if is_number(v)}
     if is_number(row.get("reward")):
@@ -289,7 +289,7 @@ def _numbers(row: Row) -> dict[str, float]:
 
 
 def _rank(name: str) -> tuple[int, str]:
-    """Order metrics: the reward, the env's own, lengths, then behaviour."""
+    """Return the sort key of a metric: the reward, the env's own, lengths, then behavior."""
     last = ("turns", "tokens", "cut off", "failed", CALLS, ENDED)
     places = [n for n, begin in enumerate(last, 2) if name.startswith(begin)]
     return (0 if name == "reward" else places[0] if places else 1), name

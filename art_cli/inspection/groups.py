@@ -1,4 +1,4 @@
-"""The groups of a step: found by what a user types, and in numbers."""
+"""The groups of a step: lookup by the user's input, and a summary in numbers."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ class StepGroups:
     split: str
     step: int
     groups: dict[int, list[Row]]  # by number
-    damage: str  # what of the file cannot be read: "" if nothing
+    damage: str  # the unreadable part of the file; empty: none
 
     def find(self, wanted: str) -> int:
-        """Return the group of a number or a scenario. Raise UsageError, with what there is."""
+        """Return the number of a group, given its number or scenario. Raise UsageError if none
+        fits.
+        """
         if wanted.isdecimal() and int(wanted) in self.groups:
             return int(wanted)
         named: dict[str, int] = {}
@@ -41,7 +43,7 @@ class StepGroups:
 
 
 def open_step(run: RunDir, step: int | None, split: str) -> StepGroups:
-    """Read the groups of a step, by default the newest. Raise UsageError where it has none."""
+    """Read the groups of a step, by default the newest. Raise UsageError if the step has none."""
     if split not in SPLITS:
         raise UsageError(
             f"--split {split}: expected train, val or test.{did_you_mean(split, SPLITS)}"
@@ -62,7 +64,7 @@ def open_step(run: RunDir, step: int | None, split: str) -> StepGroups:
 
 
 def scenario_of(rows: list[Row]) -> str:
-    """Return the scenario that a group plays."""
+    """Return the scenario id of a group."""
     return str(rows[0].get("scenario_id", "?"))
 
 
@@ -72,7 +74,7 @@ def rewards_of(rows: list[Row]) -> list[float]:
 
 
 def summary(number: int, rows: list[Row]) -> dict[str, Any]:
-    """Return a group in numbers."""
+    """Return the numbers of a group."""
     rewards = rewards_of(rows)
     return {
         "group": number,
@@ -95,7 +97,7 @@ def _no_such_step(run: RunDir, step: int, split: str, files: list[Any]) -> str:
 
 
 def _ranges(numbers: list[int]) -> str:
-    """Return numbers in words: `0 to 3, 8`."""
+    """Return numbers as ranges: `0 to 3, 8`."""
     found: list[list[int]] = []
     for number in sorted(numbers):
         if found and number == found[-1][-1] + 1:

@@ -17,18 +17,18 @@ from art_cli.system.files import open_file
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 LONGEST = 1 << 16  # bytes of a line
-PAUSE = 0.3  # seconds between looks at a file that may grow
+PAUSE = 0.3  # seconds between checks of a growing file
 
 
 def log_names(run: RunDir) -> list[str]:
-    """Return what there is to read, the run's own first: `run`, `engine-0`, `rank-1`."""
+    """Return the names of the logs, the run's own first: `run`, `engine-0`, `rank-1`."""
     names = sorted(path.stem for path in run.logs.glob("*.log"))
     own = Path(RUN_LOG).stem
     return [own, *(n for n in names if n != own)] if own in names else names
 
 
 def log_file(run: RunDir, name: str) -> Path:
-    """Return a log by its name. Raise UsageError where the run has none, with what there is."""
+    """Return a log file by its name. Raise UsageError if the run has none of that name."""
     names = log_names(run)
     if name in names:
         return run.logs / f"{name}.log"
@@ -39,13 +39,13 @@ def log_file(run: RunDir, name: str) -> Path:
 def lines_of_log(
     path: Path, last: int | None = None, goes_on: Callable[[], bool] = lambda: False
 ) -> Iterator[str]:
-    """Yield the lines of a log, or the last of them, and what is added while the run `goes_on`.
+    """Yield the lines of a log, or the last ones, and new lines while `goes_on` is true.
 
-    A log that becomes shorter is another one, and read from its begin.
+    A log that becomes shorter was replaced, and is read from its beginning.
     """
     place = 0
     while True:
-        is_last = not goes_on()  # asked first: what came before the end is read yet
+        is_last = not goes_on()  # checked before reading, so that the last lines are not missed
         try:
             with open_file(path) as file:
                 if os.fstat(file.fileno()).st_size < place:
@@ -63,9 +63,9 @@ def lines_of_log(
 
 
 def _whole_lines(file: BinaryIO, *, torn: bool) -> Iterator[bytes]:
-    """Yield the lines that have ended, or all with `torn`; the file is then read up to there.
+    """Yield the complete lines, or with `torn` also the incomplete last one.
 
-    Of a line that is far too long, which is no text, the begin stands for the whole.
+    Only the beginning of an overlong line, which is not text, is returned.
     """
     while begin := file.readline(LONGEST):
         size, end = len(begin), begin
@@ -80,6 +80,6 @@ def _whole_lines(file: BinaryIO, *, torn: bool) -> Iterator[bytes]:
 
 
 def _readable(line: bytes) -> str:
-    """Return a line without colours, and without what its own carriage returns write over."""
+    """Return a line without colors and without text that a carriage return overwrites."""
     text = line.decode(errors="replace").rstrip("\r")
     return COLOURS.sub("", text.rpartition("\r")[2])

@@ -1,4 +1,4 @@
-"""A metric over steps, drawn with characters."""
+"""A plot of a metric over steps in characters."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from art_cli.why.evidence import Point
 
 HEIGHT = 14  # lines
 NARROWEST = 20  # columns
-ROWS = HEIGHT - 3  # of them within the frame
-LABEL_EVERY = 2  # rows
-TICK_COLUMNS = 12  # of a label on the x axis, with the space around it
-# For terminals that have no such characters.
+ROWS = HEIGHT - 3  # lines within the frame
+LABEL_EVERY = 2  # rows between labels
+TICK_COLUMNS = 12  # columns of a label on the x axis, with space around it
+# For terminals without the box-drawing characters.
 ASCII = str.maketrans("┌┐└┘┤├┬┴─│", "++++||++-|")
 
 
 def metrics_of(run: RunDir) -> dict[str, list[Point]]:
-    """Return the finite values of each metric, by step; a name without any is there, too."""
+    """Return the finite values of each metric by step, also for metrics that have none."""
     found: dict[str, list[Point]] = {}
     for row in sorted(run.read_metrics(), key=step_of):
         for name, value in row.items():
@@ -31,7 +31,7 @@ def metrics_of(run: RunDir) -> dict[str, list[Point]]:
 
 
 def points_of(run: RunDir, name: str, metrics: dict[str, list[Point]]) -> list[Point]:
-    """Return a metric's values. Raise UsageError where the run has none, with what there is."""
+    """Return a metric's values. Raise UsageError, which lists the metrics, if there are none."""
     if metrics.get(name):
         return metrics[name]
     if name in metrics:
@@ -41,13 +41,13 @@ def points_of(run: RunDir, name: str, metrics: dict[str, list[Point]]) -> list[P
 
 
 def drawn(points: Sequence[Point], width: int, *, can_draw: bool) -> str:
-    """Return the curve as lines of at most `width` characters; plain ones unless it `can_draw`."""
+    """Return a plot with lines of at most `width` characters, in ASCII unless `can_draw`."""
     import plotext
 
-    # Its own ticks are not where they say in a low plot, so that all are given here.
+    # All ticks are given here, because its own are misplaced in a low plot.
     steps = sorted({point.step for point in points})
     low, high = _limits([point.value for point in points])
-    plotext.terminal.limit(False, False)  # the width is known: it needs no terminal to ask
+    plotext.terminal.limit(False, False)  # the width is given, so it needs no terminal
     figure = plotext.figure
     figure.clear()
     figure.theme("colorless")
@@ -69,7 +69,7 @@ def _limits(values: list[float]) -> tuple[float, float]:
     low, high = min(values), max(values)
     if low < high:
         return low, high
-    room = abs(low) / 2 or 0.5  # a flat curve lies in the middle
+    room = abs(low) / 2 or 0.5  # a flat curve is centered
     return low - room, high + room
 
 

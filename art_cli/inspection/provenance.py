@@ -1,7 +1,7 @@
-"""The origin of a run: versions, the code of the env and of the agent, files, the commit.
+"""The origin of a run: versions, the code of env and agent, data files, the commit.
 
-One line a start goes to made-with.jsonl, so that two runs can be told apart by more than their
-configs. Nothing in it can fail a run: what cannot be found out is null.
+Each start appends a line to made-with.jsonl, so that runs can be compared by more than their
+configs. A failure to determine something never fails a run; the value is null instead.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ CODE = {  # the keys that name it: the first that is set
     "advantage code": ("train.advantage",),
     "curriculum code": ("train.curriculum",),
 }
-LARGEST = 256 << 20  # bytes of a file whose content is looked at
+LARGEST = 256 << 20  # bytes of a file above which its content is not hashed
 
 
 def note_start(run: RunDir, loaded: LoadedExperiment) -> None:
-    """Write down what the run is made with, from here on. Never raises."""
+    """Record the code and versions of the run from here on. Never raises."""
     row = {"at": datetime.now(UTC).isoformat(timespec="seconds"), **_made_with(loaded)}
     try:
         with open(run.made_with, "a", encoding="utf-8", opener=to_append) as file:
             file.write(json_line(row))
-    except OSError:  # a full disk will be told where it matters
+    except OSError:  # a full disk is reported by more important writes
         return
 
 
 def made_with(run: RunDir) -> dict[str, str]:
-    """Return what the run was made with at its last start, flat: `package torch` -> `2.13.0`.
+    """Return the record of the run's last start, flattened: `package torch` -> `2.13.0`.
 
-    Empty where the run does not say: it is older than that.
+    Empty if the run has no record, because an older version of art made it.
     """
     rows, _ = read_lines(run.made_with)
     if not rows:
@@ -66,9 +66,9 @@ def made_with(run: RunDir) -> dict[str, str]:
 
 
 def changed_since(run: RunDir, loaded: LoadedExperiment) -> list[str]:
-    """Return what of the code and the files that the config names is not as at the last start.
+    """Return the code and files of the config that changed since the last start.
 
-    What was not noted then, or cannot be read now, is not compared. Never raises.
+    Things without a record, or that cannot be read now, are not compared. Never raises.
     """
     rows, _ = read_lines(run.made_with)
     noted, now = rows[-1] if rows else {}, code_of(loaded)
@@ -98,7 +98,7 @@ def _made_with(loaded: LoadedExperiment) -> dict[str, Any]:
 
 
 def code_of(loaded: LoadedExperiment) -> dict[str, Any]:
-    """Return digests of the code and the files that the config names. Never raises."""
+    """Return digests of the code and files that the config names. Never raises."""
     cfg = loaded.experiment
     return {
         "env code": _or_none(lambda: code_digest(env_of(cfg.env))),
@@ -113,7 +113,7 @@ def code_of(loaded: LoadedExperiment) -> dict[str, Any]:
 
 
 def _file_of(name: str) -> Path:
-    """Return the file of FILE.py:NAME; of another name, one that does not exist."""
+    """Return the file of FILE.py:NAME, or for another name a path that does not exist."""
     return Path(name.rpartition(":")[0])
 
 
@@ -127,7 +127,7 @@ def _version(name: str) -> str | None:
 def _or_none(find: Callable[[], str | None]) -> str | None:
     try:
         return find()
-    except Exception:  # the user's file may be gone, unreadable, or no Python at all
+    except Exception:  # the user's file may be missing, unreadable or not valid Python
         return None
 
 
@@ -146,7 +146,7 @@ def _digest(file: Path) -> str:
 
 
 def _commit() -> str | None:
-    """Return the commit of the folder that art was started in, and whether files had changed."""
+    """Return the commit of the current directory, and whether it had uncommitted changes."""
     commit = _git("rev-parse", "--short=12", "HEAD")
     if not commit:
         return None

@@ -1,7 +1,7 @@
-"""A stored episode against its env again: what the policy or an agent did is taken from the file.
+"""A replay of a stored episode against its env, with the recorded actions.
 
-The trajectory's `steps` are what the env was asked, in its order, whoever asked: they are made
-again one by one, and what comes back is compared with what came back then. No model is needed.
+The trajectory's `steps` are the requests to the env in order, whether by the policy or an agent.
+They are repeated one by one, and each result is compared with the recorded one. No model is needed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from art_cli.terminal.text import masked
 from art_cli.types import Scenario, Sequence, StopReason, Trajectory
 
 OVER = "(the episode ended)"
-SAME = 1e-9  # how far rewards may lie apart
-AROUND = 60  # characters that are shown of a text before it differs, and after
-KEY = re.compile(r"\$\{oc\.env:\w+\}")  # as `mask_keys` leaves it
+SAME = 1e-9  # tolerance for equal rewards
+AROUND = 60  # characters shown around the first difference of a text
+KEY = re.compile(r"\$\{oc\.env:\w+\}")  # the replacement that `mask_keys` writes
 NEEDED = ("scenario_id", "seed", "scenario", "split", "metrics", "reward_parts", "stop_reason")
-LISTS = {  # of objects, and what each has
+LISTS = {  # lists of a row, and the keys that their objects need
     "steps": {"turn", "tool", "arguments", "said", "result"},
     "messages": {"role", "content"},
     "sequences": {"ids", "mask", "engine_logprobs"},
@@ -38,7 +38,7 @@ LISTS = {  # of objects, and what each has
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parting:
-    """The place where a replay first differs from what was stored."""
+    """The place where a replay first differs from the record."""
 
     place: str  # "turn 2, get_order"
     stored: str
@@ -47,34 +47,34 @@ class Parting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """The outcome of playing one trajectory again."""
+    """The outcome of a replay of one trajectory."""
 
     index: int
-    num_answers: int  # of the env that were compared
+    num_answers: int  # number of compared answers of the env
     parting: Parting | None
-    stored_reward: float | None  # the env's own
+    stored_reward: float | None  # the env's own rewards, without the judge
     reward: float | None
-    error: str | None  # why it has no reward now
-    is_chance: bool | None = None  # of one that differs: whether a second replay differs again
+    error: str | None  # why the replay has no reward
+    is_chance: bool | None = None  # after a difference: whether two replays differ from each other
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as one object."""
+        """Return the outcome as one JSON object."""
         return asdict(self)
 
 
 class StoredPlay:
-    """An Agent that does what a stored trajectory did."""
+    """An Agent that repeats the actions of a stored trajectory."""
 
     def __init__(self, row: Row, *, is_builtin: bool, allow_writes: bool) -> None:
         self._row = row
         self._is_builtin = is_builtin
         self._allow_writes = allow_writes
-        self.withheld: list[str] = []  # tools that it called, and that nobody allows
+        self.withheld: list[str] = []  # recorded tools that may not be called without consent
         self.num_answers = 0
         self.parting: Parting | None = None
 
     async def play(self, episode: Episode) -> StopReason:
-        """Ask the env what it was asked then. Raise what it raises."""
+        """Repeat the recorded requests to the env. Errors of the env propagate."""
         opening = await episode.start()
         if not self._allow_writes:
             called = {step["tool"] for step in self._row["steps"]}
@@ -100,7 +100,7 @@ class StoredPlay:
         return "env" if ended in ("error", "timeout") else ended
 
     def record(self, trajectory: Trajectory) -> None:
-        """See Agent: what score() may look at is as it was."""
+        """See Agent. Restores the fields that score() may read."""
         if not self._is_builtin:
             trajectory.messages = messages_of(self._row)
             trajectory.side_conversations = self._row.get("side_conversations") or []
@@ -115,13 +115,13 @@ class StoredPlay:
         """See Agent."""
 
     def compare(self, place: str, stored: str, now: str) -> None:
-        """Note where the two differ, if nothing did before. What is stored has no keys."""
+        """Record the first difference. Stored text contains no keys, so keys are masked."""
         stored, now = mask_keys(stored), mask_keys(now)
         if stored != now:
             self.part(place, *_around(stored, now))
 
     async def _ask(self, episode: Episode, step: dict[str, Any]) -> Any:
-        """Do one step, and compare what comes back."""
+        """Repeat one step, and compare the results."""
         turn, tool, place = step["turn"], step["tool"], f"turn {step['turn']}, {_asked(step)}"
         if tool is None:
             answer: Any = await episode.reply(step["said"], turn=turn)
@@ -140,7 +140,7 @@ class StoredPlay:
         return answer
 
     def part(self, place: str, stored: str, now: str) -> None:
-        """Note that the two differ, if nothing did before."""
+        """Record that the two differ, unless an earlier difference is known."""
         self.parting = self.parting or Parting(place=place, stored=stored, now=now)
 
     def _opening(self) -> list[Any]:
@@ -156,7 +156,7 @@ class StoredPlay:
 async def replay(
     env: type[Env], settings: Any, row: Row, *, is_builtin: bool, allow_writes: bool
 ) -> Replay:
-    """Play a stored trajectory again. Raise UsageError where it cannot be, or must not."""
+    """Replay a stored trajectory. Raise UsageError if that is impossible or not allowed."""
     if not _is_whole(row):
         raise UsageError(
             f"sibling {row.get('index', '?')} cannot be played again: its row lacks what "
@@ -202,7 +202,7 @@ def _is_whole(row: Row) -> bool:
 
 
 def _scenario(env: type[Env], settings: Any, row: Row) -> tuple[Scenario, Parting | None]:
-    """Return the scenario as the env makes it now, or else as it was stored."""
+    """Return the scenario as the env creates it now, or otherwise as stored."""
     stored = Scenario(
         id=row["scenario_id"], split=row["split"], seed=row["seed"], data=row["scenario"]
     )
@@ -234,7 +234,7 @@ def _compare_ends(play: StoredPlay, row: Row, now: Trajectory, error: str) -> No
 
 
 def _reason(error: str) -> str:
-    """Return an error without its file and line, which move with each edit and each machine."""
+    """Return an error without file and line, which change with edits and between machines."""
     return re.sub(r"^\S+:\d+: ", "", error)
 
 
@@ -249,7 +249,7 @@ def _texts(messages: list[Any]) -> str:
 
 
 def _around(*texts: str) -> list[str]:
-    """Return two texts where they begin to differ."""
+    """Return two texts around their first difference."""
     stored, now = texts
     place = next(
         (n for n, (a, b) in enumerate(zip(stored, now, strict=False)) if a != b),
@@ -262,5 +262,5 @@ def _around(*texts: str) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as a file of trajectories has it."""
+    """Return a value as it appears in a file of trajectories."""
     return json.loads(json.dumps(value, default=str))

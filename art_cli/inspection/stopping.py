@@ -11,7 +11,7 @@ from art_cli.envs.base import Env
 from art_cli.envs.tools import tools_of
 from art_cli.terminal.text import say
 
-NEVER = 1e6  # seconds: who looks at a breakpoint is not late
+NEVER = 1e6  # seconds: a breakpoint must not exceed a deadline
 OWN = ("start", "reply", "call_tool", "score")
 
 
@@ -35,7 +35,7 @@ def stopping(env: type[Env]) -> type[Env]:
 
 
 def _stopped(env: Env, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the method with a breakpoint before it, at which `env` has its name."""
+    """Return the method with a breakpoint before it. There, the variable `env` is the env."""
 
     def tell(env: Env, *arguments: Any, **named: Any) -> None:
         given = [f"{a!r:.60}" for a in arguments] + [f"{k}={v!r:.60}" for k, v in named.items()]

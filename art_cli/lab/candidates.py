@@ -1,4 +1,4 @@
-"""The configs of a comparison: they differ in how they learn, not in what is measured."""
+"""The configs of a comparison, which differ in how they learn but are measured alike."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from art_cli.config.yaml import leaves
 from art_cli.errors import UsageError
 from art_cli.inspection.provenance import code_of
 
-MEASURED = ("env", "eval", "reward", "judge")  # sections: what a held-out reward is
-GIVEN = ("project", "name", "seed")  # what each run has from the comparison
+MEASURED = ("env", "eval", "reward", "judge")  # sections that define the held-out reward
+GIVEN = ("project", "name", "seed")  # keys that the comparison sets for each run
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """One of the configs, as `art run` would be given it."""
+    """A config of the comparison, as arguments of `art run`."""
 
     letter: str
-    label: str  # what makes it another than the first
+    label: str  # its differences from the first config
     words: list[str]  # config files and overrides
-    is_override: bool = False  # of the first: it names no config file of its own
+    is_override: bool = False  # whether it consists of overrides of the first config
     loaded: LoadedExperiment
 
 
 def read_candidates(
     given: Sequence[str], load: Callable[[list[str]], LoadedExperiment]
 ) -> list[Contender]:
-    """Return the candidates of a command line; each word of it is one.
+    """Return the candidates of a command line, one for each word.
 
-    A word is a config file with overrides behind it, in quotes, or overrides of the first one.
-    Raises UsageError where they are fewer than two, the same, or measured by different things.
+    A word is a quoted config file with overrides, or overrides of the first candidate. Raise
+    UsageError for fewer than two candidates, equal ones, or ones that are measured differently.
     """
     if not 2 <= len(given) <= len(LETTERS):
         raise UsageError(
@@ -67,13 +67,13 @@ def read_candidates(
 
 
 def key_of(candidates: Sequence[Contender]) -> str:
-    """Return what tells this comparison from others: its configs, and the code that they name."""
+    """Return a key of the comparison, computed from its configs and the code that they name."""
     text = "".join(identity_of(each.loaded) for each in candidates)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def identity_of(loaded: LoadedExperiment) -> str:
-    """Return all that makes a config and the code that it names another than others."""
+    """Return a text that identifies a config and the code that it names."""
     own = {path: value for path, value in _flat(loaded).items() if path not in GIVEN}
     return json.dumps([own, code_of(loaded)], sort_keys=True, default=str)
 

@@ -11,17 +11,17 @@ from art_cli.errors import UsageError
 from art_cli.runs.directory import RunDir, step_of
 from art_cli.system.untrusted import is_number
 
-FALL = 0.2  # of the reward, from the best evaluation to the last: a collapse
+FALL = 0.2  # fall of the reward, from the best evaluation to the last, that counts as a collapse
 TARGETED = ("step", "tokens", "cpu_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """An evaluation, and what training had used by then."""
+    """An evaluation, and the resources that training had used before it."""
 
     step: float
-    tokens: float  # that were sampled to learn from
-    cpu_s: float  # of the process that trains, rollouts included; evaluations are left out
+    tokens: float  # sampled tokens of training
+    cpu_s: float  # CPU time of the training process including rollouts, without evaluations
     reward: float
 
 
@@ -38,7 +38,7 @@ class Curve:
 
     @property
     def area(self) -> float:
-        """The mean of the reward over all steps, by straight lines between evaluations."""
+        """The mean of the reward over all steps, interpolated linearly between evaluations."""
         if self.last.step == self.points[0].step:
             return self.last.reward
         parts = [(b.step - a.step) * (a.reward + b.reward) / 2 for a, b in pairwise(self.points)]
@@ -46,11 +46,11 @@ class Curve:
 
     @property
     def is_collapsed(self) -> bool:
-        """True if the reward fell from its best by `FALL` or more, and stayed there."""
+        """Whether the reward fell by `FALL` or more from its best to the last evaluation."""
         return max(p.reward for p in self.points) - self.last.reward >= FALL
 
     def at(self, axis: str, value: float) -> float:
-        """Return the reward where so much was used, on the line between two evaluations."""
+        """Return the reward at a value of an axis, interpolated between two evaluations."""
         for a, b in pairwise(self.points):
             low, high = getattr(a, axis), getattr(b, axis)
             if low <= value <= high and high > low:
@@ -58,12 +58,12 @@ class Curve:
         return self.last.reward
 
     def reaches(self, target: float) -> Measured | None:
-        """Return the first evaluation that is at least the target."""
+        """Return the first evaluation with at least the target reward, or None."""
         return next((p for p in self.points if p.reward >= target), None)
 
 
 def read_curve(run: RunDir) -> Curve:
-    """Return the curve of a finished run. Raises UsageError where it has none."""
+    """Return the curve of a finished run. Raise UsageError if it has no evaluation."""
     tokens = cpu = 0.0
     points: list[Measured] = []
     for row in run.read_metrics():

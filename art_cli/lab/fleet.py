@@ -1,8 +1,8 @@
-"""`art run`s that go on side by side, each a process of its own, here or on a cluster.
+"""Concurrent `art run`s, each in a process of its own, here or on a cluster.
 
-A process a run: nothing of one can leak into the next, and what is interrupted goes on like any
-other run. Runs that are done are not run again. Here none outlives this process; on a cluster they
-do, and the same command finds them there.
+Separate processes keep runs independent, and an interrupted run can be resumed like any other.
+Completed runs are not repeated. Local runs end with this process. Runs on a cluster continue, and
+the same command finds them there.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ from art_cli.system.guard import guarded
 from art_cli.system.progress import tell
 
 ART = [sys.executable, "-m", "art_cli"]
-LOOK_EVERY = 0.2  # seconds between two looks at a run that goes on
-TOLD = 15  # lines of what a run has said
+LOOK_EVERY = 0.2  # seconds between checks of a running run
+TOLD = 15  # lines of a run's output to show
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 def never(run: RunDir) -> bool:
-    """Stop no run."""
+    """Return False, so that no run is stopped early."""
     return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """The end of a run."""
+    """The outcome of a run."""
 
     code: int
-    said: str  # its last lines
-    is_stopped: bool = False  # by whoever watched it
+    said: str  # the last lines of its output
+    is_stopped: bool = False  # whether `watch` stopped it
 
 
 class Fleet:
-    """The runs of one folder, `jobs` of them at once; on several clusters, one or more on each."""
+    """The runs of one folder, at most `jobs` at once; with several clusters, spread over them."""
 
     def __init__(
         self,
@@ -59,18 +59,19 @@ class Fleet:
         clusters: Sequence[str] = (),
         flags: Sequence[str] = (),
     ) -> None:
-        """Take the clusters to train on, if it is not here or where the config says, and further
-        options of each `art run`."""
+        """Train on `clusters` instead of here or where the config says; `flags` are further options
+        of each `art run`.
+        """
         self.project, self.runs_dir, self.jobs = project, runs_dir, max(jobs, len(clusters))
         self._clusters, self._flags = clusters, flags
-        self._num_on: Counter[str] = Counter()  # runs that go on there, by cluster
+        self._num_on: Counter[str] = Counter()  # number of active runs by cluster
         self._going: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
         self._is_over = False
 
     @property
     def folder(self) -> Path:
-        """The folder of all of them."""
+        """The folder of all runs."""
         return self.runs_dir / self.project
 
     def run_dir(self, name: str) -> RunDir:
@@ -78,17 +79,17 @@ class Fleet:
         return RunDir(self.folder / name)
 
     def is_done(self, name: str) -> bool:
-        """Return whether nothing is left to do for the run."""
+        """Return whether the run is complete."""
         status = self.run_dir(name).read_status()
         return status is not None and status.state == "done"
 
     def train(
         self, name: str, words: Sequence[str], watch: Callable[[RunDir], bool] = never
     ) -> Ended:
-        """Begin the run, or go on with it, and return how it ended.
+        """Start or resume the run and return its outcome.
 
-        `watch` looks at it when metrics.jsonl has changed; where it returns True the run saves and
-        ends. Raises Interrupted where `stop` was called, or someone else asked the run to end.
+        `watch` is called when metrics.jsonl has changed; if it returns True, the run saves and
+        ends. Raise Interrupted if `stop` was called or someone else asked the run to end.
         """
         run = self.run_dir(name)
         if self.is_done(name):
@@ -101,7 +102,7 @@ class Fleet:
                 is_stopped = self._watch(process, run, watch)
             finally:
                 assert process.stdin
-                process.stdin.close()  # the guard kills what is left
+                process.stdin.close()  # closing stdin makes the guard kill what is left of the run
                 process.wait()
                 self._going.discard(process)
             said = _tail(printed)
@@ -111,8 +112,11 @@ class Fleet:
         return Ended(code=process.returncode, said=said, is_stopped=is_stopped)
 
     def side_by_side(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """Return what `work` makes of each item, `jobs` at once. With Ctrl-C, or where one raises,
-        the runs of the others save and end first; with Ctrl-C again they end at once."""
+        """Return the result of `work` for each item, with `jobs` at once.
+
+        On Ctrl-C, or if one raises, the other runs save and end first. On a second Ctrl-C they end
+        at once.
+        """
         with ThreadPoolExecutor(self.jobs) as pool:
             futures = [pool.submit(work, item) for item in items]
             try:
@@ -125,14 +129,14 @@ class Fleet:
                 raise
 
     def stop(self) -> None:
-        """Ask all that goes on to save and end, and begin nothing more."""
+        """Ask all active runs to save and end, and start no more."""
         with self._lock:
             self._is_over = True
-            for process in tuple(self._going):  # those that end take themselves out of it
+            for process in tuple(self._going):  # ending processes remove themselves from the set
                 process.send_signal(signal.SIGINT)
 
     def interruption(self) -> str:
-        """Say what becomes of the runs, now that the user has stopped this."""
+        """Return a sentence on the state of the runs after an interruption."""
         sent = [RunDir(file.parent) for file in sorted(self.folder.glob("*/cloud.json"))]
         there = ", ".join(str(run.root) for run in sent if run.read_exit() is None)
         more = f"\nOn a cluster these go on: {there}; `art cancel` ends one" if there else ""
@@ -140,9 +144,10 @@ class Fleet:
 
     @contextmanager
     def _place(self, run: RunDir) -> Iterator[list[str]]:
-        """Hold a place on the cluster that a run was sent to, or else on the one with the fewest.
+        """Reserve a place on the run's cluster, or for a new run on the cluster with the fewest
+        runs.
 
-        Yields the option that names it.
+        Yields the option that names the cluster.
         """
         with self._lock:
             name = read_sent(run).cluster if run.cloud.exists() else None
@@ -161,7 +166,7 @@ class Fleet:
                 tell("the runs that go on save and end (Ctrl-C again: they end at once)")
                 wait([f for f in futures if not f.cancelled()])  # of those it would wait for ever
                 return
-            except KeyboardInterrupt:  # once more
+            except KeyboardInterrupt:  # a second Ctrl-C
                 continue
 
     def _start(self, command: Sequence[str], printed: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -170,7 +175,7 @@ class Fleet:
                 raise Interrupted(self.interruption())
             process = subprocess.Popen(
                 guarded([*ART, *command]),
-                stdin=subprocess.PIPE,  # the guard ends the run when it closes
+                stdin=subprocess.PIPE,  # the guard ends the run when this closes
                 stdout=printed,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C is for us, who end the runs ourselves
@@ -181,7 +186,7 @@ class Fleet:
     def _watch(
         self, process: subprocess.Popen[bytes], run: RunDir, watch: Callable[[RunDir], bool]
     ) -> bool:
-        """Return whether the run was stopped, once it has ended."""
+        """Wait for the run to end. Return whether `watch` stopped it."""
         is_stopped, seen = False, 0
         while True:
             try:
@@ -198,14 +203,14 @@ class Fleet:
         if not run.cloud.exists():
             process.send_signal(signal.SIGINT)
             return
-        with tempfile.TemporaryFile() as printed:  # a signal would only let go of it
+        with tempfile.TemporaryFile() as printed:  # a signal would only detach from the run
             cancel = [*ART, "cancel", str(run.root)]
             subprocess.run(cancel, stdin=subprocess.DEVNULL, stdout=printed, stderr=printed)
 
 
 def _how_to_begin(run: RunDir) -> list[str]:
     if run.cloud.exists() and run.read_exit() is None:
-        return ["--attach"]  # it goes on there, as far as is known here
+        return ["--attach"]  # as far as is known here, it still runs there
     return ["--resume"] if run.is_begun() else []
 
 

@@ -17,9 +17,10 @@ from art_cli.evaluation.statistics import Estimate
 
 
 def interval(differences: list[float], error: float) -> Estimate:
-    """Return the mean of paired differences, and where the true one is at each look.
+    """Return the mean of paired differences and an interval that is valid at each look.
 
-    Without bounds where there are too few, or all are the same: chance cannot be judged then.
+    The interval has no bounds if there are too few differences or all are equal, because the noise
+    cannot be estimated then.
     """
     n = len(differences)
     mean = math.fsum(differences) / n

@@ -1,4 +1,4 @@
-"""The result of a sweep: the trials by rank, and the part of the best value that is luck."""
+"""The result of a sweep: the ranked trials, and the bias of the best value by selection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ORDER: tuple[RecordState, ...] = ("done", "stopped", "running", "failed")
 
 
 def ranked(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """Return the trials, best first: those that ended, then those that were stopped the latest."""
+    """Return the trials, best first: completed ones, then stopped ones, the latest first."""
 
     def place(trial: TrialRecord) -> tuple[int, int, float]:
         step = 0 if trial.state == "done" else -(trial.step or 0)
@@ -25,7 +25,7 @@ def ranked(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
 
 
 def best_of(trials: Sequence[TrialRecord]) -> TrialRecord | None:
-    """Return the trial with the highest value of those that ended; None where none has."""
+    """Return the completed trial with the highest value, or None if no trial is complete."""
     first = ranked(trials)[:1]
     return first[0] if first and first[0].state == "done" else None
 
@@ -41,30 +41,31 @@ class Optimism:
 
     num: int
     error: float  # standard error of one trial's value
-    num_seeds: int  # that it is known from; 1: from the episodes of the evaluation alone
+    num_seeds: int  # seeds behind `error`; 1: estimated from the episodes of the evaluation alone
 
     @property
     def errors(self) -> float:
-        """In standard errors."""
+        """The bias in standard errors."""
         return NormalDist().inv_cdf((self.num - 0.375) / (self.num + 0.25))
 
     @property
     def amount(self) -> float:
-        """In the units of the metric."""
+        """The bias in units of the metric."""
         return self.errors * self.error
 
 
 def num_points(trials: Sequence[TrialRecord]) -> int:
-    """Return how many trials have a value of their own."""
+    """Return the number of trials with a value of their own."""
     return sum(t.value is not None and t.same_as is None for t in trials)
 
 
 def optimism(trials: Sequence[TrialRecord], ci: float | None) -> Optimism | None:
-    """Return it for the best trial; None where the noise of a trial is not known.
+    """Return the selection bias of the best trial, or None if the noise of a trial is unknown.
 
-    With several seeds that is seen between the seeds of a trial. With one there is only `ci`, half
-    the width of the 95% interval of the best one's evaluation: training's chance is not in it, and
-    how hard the scenarios are, which is the same for all trials, is.
+    With several seeds, the noise is the spread between the seeds of a trial. With one seed, only
+    `ci` is known, half the width of the 95% interval of the best trial's evaluation. It does not
+    include the randomness of training, but it does include the difficulty of the scenarios, which
+    is the same for all trials.
     """
     num = num_points(trials)
     seeds = [t.values for t in trials if len(t.values) > 1 and t.same_as is None]
@@ -78,7 +79,7 @@ def optimism(trials: Sequence[TrialRecord], ci: float | None) -> Optimism | None
 def as_json(
     trials: Sequence[TrialRecord], found: Optimism | None, commands: dict[str, str]
 ) -> dict[str, Any]:
-    """Return it for programs, the best trial first."""
+    """Return the ranking as JSON data, the best trial first."""
     best = best_of(trials)
     return {
         "trials": [asdict(trial) for trial in ranked(trials)],

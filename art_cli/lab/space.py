@@ -15,13 +15,13 @@ from art_cli.lab.candidates import GIVEN, MEASURED
 
 _NUMBER = r"([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)"
 _RANGE = re.compile(rf"{_NUMBER}\.\.{_NUMBER}(?::(log|{_NUMBER}))?")
-_LIKE_A_RANGE = re.compile(r"[^\s/'\"\[{]*\.\.[^\s/'\"\]}]*")  # what holds a / is a path
+_LIKE_A_RANGE = re.compile(r"[^\s/'\"\[{]*\.\.[^\s/'\"\]}]*")  # a text with a slash is a path
 FORMS = "A,B,C or LOW..HIGH, LOW..HIGH:log, LOW..HIGH:STEP"
 EXAMPLE = "train.learning_rate=1e-4..1e-2:log train.group_size=4,8,16"
-SHOWN_DIGITS = 4  # of a sampled number: what is trained with is what is printed
+SHOWN_DIGITS = 4  # digits of a sampled number, so that the printed value is the one trained with
 
 Load = Callable[[list[str]], LoadedExperiment]
-Point = dict[str, str]  # a value a key, as it is written in an override
+Point = dict[str, str]  # key -> value, as text of an override
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +33,16 @@ class Choices:
 
     @property
     def size(self) -> int:
-        """Number of values."""
+        """The number of values."""
         return len(self.values)
 
     @property
     def edges(self) -> tuple[str, ...]:
-        """Values that must all be right for the axis to be."""
+        """The values that must all be valid for the axis to be valid."""
         return self.values
 
     def text_of(self, value: Any) -> str:
-        """Return a value as an override has it."""
+        """Return a value as text of an override."""
         return str(value)
 
     def texts(self) -> list[str]:
@@ -72,12 +72,12 @@ class NumberRange:
 
     @property
     def size(self) -> int | None:
-        """Number of values; None where it is infinite."""
+        """The number of values, or None if it is infinite."""
         step = self.step or (1 if self.is_whole else None)
         return math.floor((self.high - self.low) / step + 1e-9) + 1 if step else None
 
     def text_of(self, value: float) -> str:
-        """Return a value as an override has it: `SHOWN_DIGITS` of it, and never outside."""
+        """Return a value as text of an override, rounded to `SHOWN_DIGITS` but within the range."""
         if self.is_whole:
             return str(int(value))
         text = f"{value:.{SHOWN_DIGITS}g}"
@@ -85,11 +85,11 @@ class NumberRange:
 
     @property
     def last(self) -> float:
-        """The highest value, which a step may leave below the upper end."""
+        """The highest value, which may be below the upper end because of the step."""
         return self.high if self.size is None else self._at(self.size - 1)
 
     def texts(self) -> list[str]:
-        """Return all values of a range that has a size."""
+        """Return all values of a finite range."""
         return [self.text_of(self._at(i)) for i in range(self.size or 0)]
 
     def _at(self, index: int) -> float:
@@ -101,22 +101,22 @@ Axis = Choices | NumberRange
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """All that a sweep may try."""
+    """The search space of a sweep."""
 
-    words: list[str]  # config files and overrides that all trials have
+    words: list[str]  # config files and overrides of all trials
     axes: list[Axis]
     loaded: LoadedExperiment  # with the first value of each axis
-    is_whole: bool  # whether the config can be trained without them
-    own: Point | None  # what it says of them itself, where that is among their values
+    is_whole: bool  # whether the config is valid without these values
+    own: Point | None  # the config's own values, if they are in the space
 
     @property
     def size(self) -> int | None:
-        """Number of points; None where it is infinite."""
+        """The number of points, or None if it is infinite."""
         sizes = [axis.size for axis in self.axes]
         return None if None in sizes else math.prod(s for s in sizes if s)
 
     def grid(self) -> list[Point]:
-        """Return all points of a space that has a size, the config's own first."""
+        """Return all points of a finite space, the config's own first."""
         keys = [axis.key for axis in self.axes]
         rows = product(*(axis.texts() for axis in self.axes))
         points = [dict(zip(keys, row, strict=True)) for row in rows]
@@ -124,15 +124,15 @@ class Space:
 
 
 def overrides(point: Point) -> list[str]:
-    """Return a point as words of a command line."""
+    """Return a point as arguments of a command line."""
     return [f"{key}={text}" for key, text in point.items()]
 
 
 def read_space(given: Sequence[str], load: Load) -> Space:
-    """Return what `CONFIG KEY=VALUE... KEY=RANGE...` spans.
+    """Return the space of `CONFIG KEY=VALUE... KEY=RANGE...`.
 
-    A word with one value is an override of all trials. Raises UsageError where a range is none or
-    changes what is measured, ConfigError where the config does not take a value of it.
+    A word with one value is an override of all trials. Raise UsageError if a range is invalid or
+    changes how runs are measured, ConfigError if the config rejects a value.
     """
     words: list[str] = []
     axes: list[Axis] = []
@@ -158,7 +158,7 @@ def read_space(given: Sequence[str], load: Load) -> Space:
         _check_kind(axis, list(values[axis.key].values()))
     try:
         without = load(words)
-    except ConfigError:  # they are what it lacks
+    except ConfigError:  # the values may be what the config lacks
         without = None
     own = without and _own(axes, values, without)
     is_whole = without is not None
@@ -166,7 +166,7 @@ def read_space(given: Sequence[str], load: Load) -> Space:
 
 
 def value_at(loaded: LoadedExperiment, key: str) -> Any:
-    """Return the checked value of a key, None where the section above it is null."""
+    """Return the checked value of a key, or None if the section above it is null."""
     value: Any = loaded.experiment
     parts = key.split(".")
     if parts[:2] == ["env", "args"]:
@@ -177,7 +177,7 @@ def value_at(loaded: LoadedExperiment, key: str) -> Any:
 
 
 def _axis(word: str) -> Axis | None:
-    """Return the range that a word gives, None where it is a file or a single value."""
+    """Return the range of a word, or None if it is a file or a single value."""
     key, equals, text = word.partition("=")
     text = text.strip()
     if not equals or not re.fullmatch(r"[A-Za-z_][\w.]*", key):
@@ -203,7 +203,7 @@ def _axis(word: str) -> Axis | None:
 
 
 def _split(text: str) -> list[str]:
-    """Return what stands between commas, but for those in brackets and quotes."""
+    """Split a text at commas that are outside of brackets and quotes."""
     parts, depth, quote = [""], 0, ""
     for sign in text:
         if quote:
@@ -242,7 +242,7 @@ def _check_may_vary(key: str) -> None:
 
 
 def _with_kind(axis: Axis, loaded: LoadedExperiment) -> Axis:
-    """Return the axis; a range of a key that takes integers as one of integers."""
+    """Return the axis, converted to integers if the key takes integers."""
     if isinstance(axis, Choices) or not isinstance(value_at(loaded, axis.key), int):
         return axis
     return NumberRange(axis.key, axis.edges, axis.is_log, axis.step, is_whole=True)
@@ -263,7 +263,7 @@ def _check_kind(axis: Axis, values: list[Any]) -> None:
 def _own(
     axes: list[Axis], values: dict[str, dict[str, Any]], loaded: LoadedExperiment
 ) -> Point | None:
-    """Return what a config says of the axes, where all of it is among their values."""
+    """Return the config's own values of the axes, or None unless all of them are in the space."""
     found = {a.key: _among(a, value_at(loaded, a.key), values[a.key]) for a in axes}
     own = {key: text for key, text in found.items() if text is not None}
     return own if len(own) == len(axes) else None

@@ -1,4 +1,4 @@
-"""The result of a comparison, in numbers and in a sentence."""
+"""The result of a comparison, as numbers and as a sentence."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from art_cli.lab.candidates import Contender
 from art_cli.lab.curves import TARGETED, Curve
 from art_cli.lab.paired import interval
 
-Curves = list[dict[str, Curve]]  # a seed each, by the letter of the candidate
+Curves = list[dict[str, Curve]]  # one dict per seed, by the letter of the candidate
 EQUAL = {"step": "after equal steps", "tokens": "after equal tokens", "cpu_s": "after equal CPU"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """A candidate's way to a target: the medians over its seeds that reach it."""
+    """The resources with which a candidate reaches a target, as medians over the seeds that do."""
 
     num: int
-    step: float | None  # None: no seed does
+    step: float | None  # None: no seed reaches it
     tokens: float | None
     cpu_s: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """A candidate over all seeds, beside the first."""
+    """A candidate's results over all seeds, compared with the first candidate."""
 
     letter: str
     label: str
-    reward: float  # held-out, at the end: the mean over seeds
+    reward: float  # mean over seeds of the last held-out reward
     worst: float
     area: float
-    cpu_s: float  # of training, a run
+    cpu_s: float  # of training, per run
     num_collapsed: int
     changes: dict[str, Estimate]  # paired with the first, by TARGETED; of the first itself empty
     reached: Reached | None
@@ -44,24 +44,24 @@ class Standing:
 def standings(
     candidates: Sequence[Contender], curves: Curves, error: float, target: float | None
 ) -> list[Standing]:
-    """Return one standing a candidate. `error` is shared by all that are held against the first."""
+    """Return the standing of each candidate. All comparisons with the first share `error`."""
     share = error / (len(candidates) - 1)
     return [_standing(c, candidates[0].letter, curves, share, target) for c in candidates]
 
 
 def is_decided(found: Sequence[Standing]) -> bool:
-    """True if it is known of each candidate that it ends better or worse than the first."""
+    """Return whether every candidate is known to end better or worse than the first."""
     return all(s.changes["step"].excludes_zero for s in found[1:])
 
 
 def verdict(found: Sequence[Standing], num_seeds: int, error: float) -> str:
-    """Return a sentence a candidate: better, worse, or not known."""
+    """Return a sentence for each candidate: better, worse, or not known."""
     first = found[0]
     return "\n".join(_sentence(first, s, num_seeds, error) for s in found[1:])
 
 
 def as_json(found: Sequence[Standing], num_seeds: int, error: float) -> dict[str, Any]:
-    """Return it for programs; a bound that there is not yet is null."""
+    """Return the standings as JSON data, with null for missing bounds."""
     rows = [asdict(s) for s in found]
     for row in rows:
         for change in row["changes"].values():
@@ -98,7 +98,7 @@ def _standing(
 
 
 def _at_equal(axis: str, mine: Curve, first: Curve) -> float:
-    """Return the difference of two runs' rewards where both had used as much."""
+    """Return the reward difference of two runs at equal use of a resource."""
     used = min(getattr(mine.last, axis), getattr(first.last, axis))
     return mine.at(axis, used) - first.at(axis, used)
 

@@ -24,7 +24,7 @@ from art_cli.system.files import make_folder, open_file
 from art_cli.system.lock import hold
 from art_cli.system.untrusted import is_number
 
-REDUCTION = 3  # of three trials one goes on
+REDUCTION = 3  # one of this number of trials continues
 FILE, LOCK = "sweep.db", "sweep.lock"
 PATIENCE = 0.5  # seconds
 
@@ -39,20 +39,20 @@ STATES: dict[TrialState, RecordState] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRecord:
-    """A trial as the study knows it."""
+    """A trial as stored in the study."""
 
     number: int
     point: Point
     state: RecordState
     value: float | None = None  # of the metric: at the end, the mean over seeds; else the last
-    step: int | None = None  # of the last value that was reported
+    step: int | None = None  # step of the last reported value
     values: tuple[float, ...] = ()  # at the end, by seed
-    said: str = ""  # why it failed
-    same_as: int | None = None  # the trial that had this point before; it was not run again
+    said: str = ""  # the reason for a failure
+    same_as: int | None = None  # an earlier trial with the same point, which was not run again
 
     @property
     def name(self) -> str:
-        """The name."""
+        """The name of the trial and of its runs."""
         return f"t{self.number}"
 
 
@@ -60,15 +60,15 @@ class TrialRecord:
 def opened(
     folder: Path, space: Space, identity: str, first_rung: int, num_trials: int
 ) -> Iterator[Study]:
-    """Hold the study of a folder, and make it where there is none.
+    """Open the study of a folder, and create it if there is none.
 
-    `first_rung` is the step at which trials are first compared. Raises UsageError where the folder
-    has another sweep, or something else; PreflightError where another process is at it.
+    `first_rung` is the step at which trials are first compared. Raise UsageError if the folder
+    contains another sweep or something else, PreflightError if another process uses the study.
     """
     make_folder(folder)
     busy = PreflightError(f"{folder} is in use by another `art sweep`; wait for it, or stop it")
     with hold(folder / LOCK, PATIENCE, lambda: busy):
-        # The trials of a new study would be taken for these.
+        # Runs of another study would be mistaken for this one's.
         if not (folder / FILE).exists() and any(folder.glob("t*/config.yaml")):
             raise UsageError(
                 f"{folder} has runs and no {FILE} that knows them; move them, or give the sweep "
@@ -79,7 +79,7 @@ def opened(
             study = Study(folder, space, identity, first_rung, num_trials)
         except ArtError:
             raise
-        except Exception as e:  # an odd cell makes Optuna raise whatever it meets first
+        except Exception as e:  # a malformed cell makes Optuna raise arbitrary errors
             raise UsageError(
                 f"{folder / FILE} cannot be read: {type(e).__name__}: {e}\n"
                 "Give the sweep another --name"
@@ -91,7 +91,7 @@ def opened(
 
 
 def _check_plain(file: Path) -> None:
-    """Raise OSError where it is no file, ValueError where reading its tables would run SQL."""
+    """Raise OSError if it is not a file, ValueError if reading its tables would execute SQL."""
     try:
         open_file(file).close()
     except FileNotFoundError:
@@ -103,12 +103,12 @@ def _check_plain(file: Path) -> None:
 
 
 class Study:
-    """The trials of a sweep, in its folder; threads may share it."""
+    """The trials of a sweep, stored in its folder. Threads may share it."""
 
     def __init__(
         self, folder: Path, space: Space, identity: str, first_rung: int, num_trials: int
     ) -> None:
-        """Open it, or begin it; see `opened`."""
+        """Open or create the study; see `opened`."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._space = space
         self._lock = threading.RLock()
@@ -127,17 +127,17 @@ class Study:
             )
         self._study.set_user_attr("identity", identity)
         begun = self._trials(*STATES)
-        # With the seed that it began with it would draw the same again.
+        # With its original seed, the sampler would repeat its draws.
         self._study.sampler = optuna.samplers.TPESampler(seed=len(begun))
         self._left = [t._trial_id for t in begun if t.state == TrialState.RUNNING]
         self._going: dict[int, optuna.Trial] = {}
-        self.table()  # an odd cell is told now, before anything is added
+        self.table()  # report a malformed cell now, before anything is added
         self.total = self._plan(num_trials)
 
     def next(self) -> TrialRecord | None:
-        """Begin a trial, or go on with one that was interrupted; None where all are tried.
+        """Start a trial or resume an interrupted one. Return None when all have been tried.
 
-        One whose point was tried before ends at once, as that one did.
+        A trial whose point was tried before ends at once with the same result.
         """
         with self._lock:
             if self._left:
@@ -161,44 +161,44 @@ class Study:
             return now
 
     def report(self, number: int, step: int, value: float) -> bool:
-        """Tell the value of a running trial at a step. Return whether it is not worth going on."""
+        """Report a running trial's value at a step. Return whether to stop the trial."""
         with self._lock:
             trial = self._going[number]
             if step in self._study.trials[number].intermediate_values:
-                return False  # from before an interruption
+                return False  # reported before an interruption
             trial.report(value, step)
             return trial.should_prune()
 
     def end(self, number: int, values: tuple[float, ...]) -> None:
-        """Note that a trial has ended, with one value a seed."""
+        """Record that a trial has ended, with one value per seed."""
         with self._lock:
             trial = self._going.pop(number)
             trial.set_user_attr("values", values)
             self._study.tell(trial, sum(values) / len(values))
 
     def stop(self, number: int) -> None:
-        """Note that a trial was stopped early."""
+        """Record that a trial was stopped early."""
         with self._lock:
             self._study.tell(self._going.pop(number), state=TrialState.PRUNED)
 
     def fail(self, number: int, said: str) -> None:
-        """Note that a trial has failed, and why."""
+        """Record that a trial has failed, and why."""
         with self._lock:
             trial = self._going.pop(number)
             trial.set_user_attr("said", said)
             self._study.tell(trial, state=TrialState.FAIL)
 
     def record(self, number: int) -> TrialRecord:
-        """Return what is known of a trial."""
+        """Return the record of a trial."""
         with self._lock:
             return self._tried(self._study.trials[number])
 
     def table(self) -> list[TrialRecord]:
-        """Return all trials that have begun, in their order."""
+        """Return all trials that have started, in order."""
         return [self._tried(each) for each in self._trials(*STATES)]
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._storage.remove_session()
         self._storage.engine.dispose()
 
@@ -207,7 +207,7 @@ class Study:
             return self._study.get_trials(deepcopy=False, states=states)
 
     def _plan(self, num_trials: int) -> int:
-        """Queue what is known to be tried, and return how many trials there will be."""
+        """Enqueue the points that are known in advance, and return the number of trials."""
         size, own = self._space.size, self._space.own
         points = self._space.grid() if size and size <= num_trials else [own] if own else []
         for point in points:
@@ -248,7 +248,7 @@ def _suggest(trial: optuna.Trial, axis: Axis) -> None:
 
 
 def _value(axis: Axis, text: str) -> Any:
-    """Return what Optuna takes for a value of an override."""
+    """Return Optuna's value for the text of an override."""
     if isinstance(axis, Choices):
         return text
     return int(text) if axis.is_whole else float(text)

@@ -22,14 +22,14 @@ from art_cli.runs.directory import RunDir, step_of
 from art_cli.system.progress import Report
 from art_cli.system.untrusted import is_number
 
-FIRST_SEED = 1000  # those below are art compare's
-FIRST = 3  # trials: where so many of them fail and none does not, something else is wrong
+FIRST_SEED = 1000  # `art compare` uses the seeds below
+FIRST = 3  # if this number of first trials all fail, the cause is not their values
 VAL = "val/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aim:
-    """The aim: the highest value of a metric, at the end, over seeds."""
+    """The aim of a sweep: the highest final value of a metric, averaged over seeds."""
 
     metric: str
     num_seeds: int
@@ -41,15 +41,16 @@ class Aim:
 
 
 def identity(space: Space, aim: Aim) -> str:
-    """Return what tells this sweep from others: configs, their code, ranges, metric and seeds."""
+    """Return a text that identifies the sweep: configs, their code, ranges, metric and seeds."""
     ranges = [asdict(axis) for axis in space.axes]
     text = json.dumps([identity_of(space.loaded), ranges, asdict(aim)])
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def first_rung(space: Space, aim: Aim) -> int:
-    """Return the step at which trials are first compared. Raises UsageError where none ever has
-    the metric."""
+    """Return the step at which trials are first compared. Raise UsageError if the metric never
+    occurs.
+    """
     cfg = space.loaded.experiment
     if cfg.eval is None and aim.metric.startswith(VAL):
         raise UsageError(f"--metric {aim.metric}: nothing is evaluated, as eval is null")
@@ -57,7 +58,7 @@ def first_rung(space: Space, aim: Aim) -> int:
 
 
 def check_metric(run: RunDir, metric: str) -> None:
-    """Raise UsageError where the evaluations of a run have no such metric."""
+    """Raise UsageError if the evaluations of a run do not have the metric."""
     rows = run.read_metrics() if metric.startswith(VAL) else []
     evaluated = [row for row in rows if "val/reward" in row]
     if evaluated and all(metric not in row for row in evaluated):
@@ -67,13 +68,13 @@ def check_metric(run: RunDir, metric: str) -> None:
 
 
 def read_values(run: RunDir, metric: str) -> dict[int, float]:
-    """Return the metric of a run by step, the untrained policy's left out."""
+    """Return the metric of a run by step, without the untrained policy's."""
     rows = [row for row in run.read_metrics() if is_number(row.get(metric))]
     return {step_of(row): float(row[metric]) for row in rows if step_of(row) > 0}
 
 
 class Sweep:
-    """Runs the trials of a study, as many at once as the fleet has places."""
+    """Runs the trials of a study, with the fleet's number of concurrent runs."""
 
     def __init__(
         self,
@@ -84,17 +85,17 @@ class Sweep:
         report: Report,
         tell: Callable[[TrialRecord], None],
     ) -> None:
-        """`report` hears what goes on, `tell` of each trial that has ended."""
+        """Call `report` with progress, and `tell` with each trial that has ended."""
         self._study, self._fleet, self._space, self._aim = study, fleet, space, aim
         self._report, self._tell = report, tell
         self._lock = threading.Lock()
         self._num_ended = 0
 
     def go_on(self) -> None:
-        """Run what is left of the trials.
+        """Run the remaining trials.
 
-        Raises UsageError where the first ones all fail, PreflightError where this machine cannot
-        run any, Interrupted and KeyboardInterrupt; the same command then goes on.
+        Raise UsageError if the first ones all fail, PreflightError if this machine cannot run any,
+        and Interrupted or KeyboardInterrupt, after which the same command continues.
         """
         self._fleet.side_by_side(self._work, range(self._fleet.jobs))
 
@@ -113,7 +114,8 @@ class Sweep:
             words = [*self._space.words, *overrides(trial.point), f"seed={seed}"]
             run = self._fleet.run_dir(f"{trial.name}-{seed}")
             self._report(f"training {trial.name} with seed {seed} (art logs {run.root})")
-            # A trial is judged by its first seed; it has all the others where that went well.
+            # A trial is stopped or continued by its first seed; the other seeds run after that one
+            # succeeds.
             is_judged = not values
             watch = (lambda run: self._is_hopeless(trial, run)) if is_judged else never
             ended = self._fleet.train(run.root.name, words, watch)
@@ -129,7 +131,7 @@ class Sweep:
         return self._study.end(trial.number, tuple(values))
 
     def _is_hopeless(self, trial: TrialRecord, run: RunDir) -> bool:
-        """Report what is new of a run; return whether the trial should be stopped."""
+        """Report new values of a run. Return whether to stop the trial."""
         check_metric(run, self._aim.metric)
         new = [
             self._study.report(trial.number, step, value)

@@ -1,4 +1,4 @@
-"""The runs of a comparison: one a candidate and seed."""
+"""The runs of a comparison, one for each candidate and seed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from art_cli.system.progress import Report
 def train_with_seed(
     fleet: Fleet, candidates: Sequence[Contender], seed: int, report: Report
 ) -> dict[str, Curve]:
-    """Run all candidates with a seed, as far as that is still to do; return their curves.
+    """Run all candidates with a seed, unless they are complete, and return their curves.
 
-    Raises UsageError where a run fails, with what it said; Interrupted where one is stopped.
+    Raise UsageError with a run's output if it fails, Interrupted if one is stopped.
     """
 
     def curve(candidate: Contender) -> Curve:

@@ -1,7 +1,7 @@
-"""Tasks without a model: calls that a schema allows, whose result is the answer.
+"""Tasks created without a model: valid calls, whose result is the answer.
 
-Each is made in three sessions, among others in another order; what does not come back the same is
-no answer. A server that is started again has the data that the calls before it have left behind.
+Each call is made in three sessions, in a different order among other calls. A result that does not
+repeat is no answer. A restarted server has the data that earlier calls left behind.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from art_cli.scenarios.source import HOW_TO_ALLOW, ToolResult, ToolSession, Tool
 from art_cli.scenarios.values import KnownValues, UnknownValue
 from art_cli.system.progress import Report
 
-SLACK = 1.2  # calls for each task that is wanted: some do not repeat
-NO_TEXT = re.compile(r"\[\w+/[^\]\n]*\]")  # what stands for a picture: [image/png]
+SLACK = 1.2  # calls per requested task, because some results do not repeat
+NO_TEXT = re.compile(r"\[\w+/[^\]\n]*\]")  # the placeholder of a picture: [image/png]
 AT_ONCE = 4  # sessions, each with a server of its own if a command starts it
-PATIENCE = 30  # calls of a tool in a row that give nothing new: then it is left
-MOST_FAILURES = 3  # of the server in calls of one tool: then it is left
-# Seconds that calls of one tool may take in all, while arguments are looked for: then it is left.
-# Each call that is kept is made twice more, and training makes thousands.
+PATIENCE = 30  # consecutive calls of a tool without a new result, after which it is skipped
+MOST_FAILURES = 3  # server failures in calls of one tool, after which it is skipped
+# Total seconds of one tool's calls during the search, after which it is skipped. Each call that is
+# used is made twice more, and training makes thousands.
 MOST_SECONDS = 60.0
 
 
@@ -39,9 +39,9 @@ class Tried:
     """The outcomes of the calls that were made."""
 
     kept: list[ToolResult] = field(default_factory=list)
-    tools: dict[str, Tool] = field(default_factory=dict)  # that may be called
-    withheld: list[str] = field(default_factory=list)  # those that may not
-    refused: Counter[str] = field(default_factory=Counter)  # calls, by tool
+    tools: dict[str, Tool] = field(default_factory=dict)  # callable tools
+    withheld: list[str] = field(default_factory=list)  # tools that must not be called
+    refused: Counter[str] = field(default_factory=Counter)  # refused calls by tool
     empty: Counter[str] = field(default_factory=Counter)
     changing: Counter[str] = field(default_factory=Counter)  # results that did not repeat
     failed: Counter[str] = field(default_factory=Counter)  # the server did
@@ -49,10 +49,10 @@ class Tried:
     guessed: Counter[tuple[str, str]] = field(default_factory=Counter)  # answers, by tool and fault
     seen: SeenAnswers = field(default_factory=SeenAnswers)
     unknown: dict[str, str] = field(default_factory=dict)  # tool -> an argument without a value
-    words: dict[str, str] = field(default_factory=dict)  # tool -> what was last said against it
+    words: dict[str, str] = field(default_factory=dict)  # tool -> its last error
 
     def fail(self, tool: str, error: Exception) -> None:
-        """Note that the server did not survive a call."""
+        """Record that the server failed in a call."""
         self.failed[tool] += 1
         self.words[tool] = str(error).partition("\n")[0]
 
@@ -60,7 +60,7 @@ class Tried:
 async def exact_calls(
     source: ToolsSource, num: int, seed: int, values: KnownValues, report: Report
 ) -> Tried:
-    """Return about `num` calls with results that repeat. Raises UsageError where there are none."""
+    """Return about `num` calls whose results repeat. Raise UsageError if there are none."""
     tried = Tried()
     found = await found_calls(
         source, int(num * SLACK) + 1, random.Random(seed), values, tried, report
@@ -79,7 +79,7 @@ async def found_calls(
     tried: Tried,
     report: Report,
 ) -> list[ToolResult]:
-    """Return calls that gave something. What they give is where further arguments come from."""
+    """Return calls with a non-empty result. Results provide the arguments of further calls."""
     found: list[ToolResult] = []
     seen: set[str] = set()
     idle: Counter[str] = Counter()
@@ -96,9 +96,9 @@ async def found_calls(
                 called, began = None, time.monotonic()
                 try:
                     called = await _one(session, tool, rng, values, seen, tried)
-                except Exception as e:  # a server that died or hung
+                except Exception as e:  # a server that crashed or hung
                     tried.fail(tool.name, e)
-                    with suppress(Exception):  # it is gone already
+                    with suppress(Exception):  # the session is already closed
                         await stack.aclose()
                     session = await stack.enter_async_context(source.opened())
                 spent[tool.name] += time.monotonic() - began
@@ -149,7 +149,7 @@ async def _one(
 
 
 def is_empty(result: str) -> bool:
-    """Return whether there is nothing in a result, as anybody could guess: [], {"found": []}."""
+    """Return whether a result is empty, and thus easily guessed: [], {"found": []}."""
 
     def nothing(value: Any) -> bool:
         if isinstance(value, dict | list):
@@ -167,7 +167,8 @@ async def _repeated(
 ) -> list[ToolResult]:
     """Return the calls whose result repeats in two further sessions."""
     writing = {name for name, tool in tried.tools.items() if tool.writes}
-    # Those that only read share two sessions, in two orders; one that writes has two to itself.
+    # Calls that only read share two sessions, in two orders. A call that writes has two sessions to
+    # itself.
     rest = [c for c in found if c.tool in writing]
     reads = [c for c in found if c.tool not in writing]
     batches = [reads, reads[::-1], *([c] for c in rest), *([c] for c in rest)]
@@ -178,7 +179,7 @@ async def _repeated(
     async def play(batch: list[ToolResult]) -> None:
         nonlocal done
         left = list(batch)
-        while left:  # once, unless the server fails
+        while left:  # one pass, unless the server fails
             call = left[0]
             try:
                 async with slots, source.opened() as session:
@@ -195,10 +196,10 @@ async def _repeated(
     await asyncio.gather(*(play(batch) for batch in batches if batch))
     kept: list[ToolResult] = []
     for call in found:
-        if len(again[id(call)]) < 2:  # the server failed, which is said
+        if len(again[id(call)]) < 2:  # the server failed, which is recorded
             continue
         one, other = again[id(call)]
-        # One that writes was first called after others that did.
+        # A call that writes was first made after others that write.
         same = one == other and not one.is_error and (one == call or call.tool in writing)
         if same:
             kept.append(one)
@@ -208,7 +209,7 @@ async def _repeated(
 
 
 def not_called(tried: Tried) -> list[str]:
-    """Return what a user should know of tools that may write: a line, or none."""
+    """Return a line about tools that may write and were not called, or nothing."""
     if not tried.withheld:
         return []
     names = named_tools(tried.withheld)
@@ -216,7 +217,7 @@ def not_called(tried: Tried) -> list[str]:
 
 
 def left_out(tried: Tried) -> list[str]:
-    """Return what a user should know of tools and calls that are in no task."""
+    """Return lines about tools and calls that are in no task."""
     out = not_called(tried)
     out += [
         f"no value is known for {argument!r} of {tool} (give some: --value {argument}=...)"

@@ -1,6 +1,7 @@
-"""Recognition of answers that need no call: they follow from the question, or are always the same.
+"""Detection of answers that need no call, because they follow from the question or never vary.
 
-A result is compared with the others of its tool: words that stand in all of them tell nothing.
+A result is compared with the others of its tool: words that occur in all of them carry no
+information.
 """
 
 from __future__ import annotations
@@ -11,32 +12,32 @@ from itertools import permutations
 from typing import Any
 
 TOKEN = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+")
-# Results of other arguments that show what a tool says to all. Two may be alike by chance: one in
-# three has the value of another one where there are three values.
+# The number of results, for different arguments, that show which words a tool always returns. Two
+# may agree by chance: with three possible values, one in three does.
 ENOUGH = 3
-MOST_NUMBERS = 6  # of the arguments of a call that is computed with
+MOST_NUMBERS = 6  # limit of a call's numbers for computed answers
 
 
 def tokens(text: str) -> set[str]:
-    """Return the words and numbers of a text in one form: 7.0 and "7" are 7."""
+    """Return the words and numbers of a text in canonical form: 7.0 and "7" are equal."""
     return {_plain(token) for token in TOKEN.findall(text.casefold())}
 
 
 def constant(answers: Sequence[tuple[str, str]]) -> set[str]:
-    """Return the words in all of (arguments, answer); none while few arguments were tried."""
+    """Return the words in all of (arguments, answer), or none if few arguments were tried."""
     if len({arguments for arguments, _ in answers}) < ENOUGH:
         return set()
     return set.intersection(*(tokens(answer) for _, answer in answers))
 
 
 def is_always_the_same(answers: Sequence[tuple[str, str]]) -> bool:
-    """Return whether all (arguments, answer) have one answer, and there are enough of them."""
+    """Return whether enough (arguments, answer) pairs exist and all have the same answer."""
     different = {arguments for arguments, _ in answers}
     return len(different) >= ENOUGH and len({answer for _, answer in answers}) == 1
 
 
 def stands_in(answer: str, question: str) -> bool:
-    """Return whether an answer stands in a text as a whole, in any case, or as an equal number."""
+    """Return whether an answer occurs in a text, ignoring case, or as an equal number."""
     text = answer.strip().casefold()
     if re.search(rf"(?<!\w){re.escape(text)}(?!\w)", question.casefold()):
         return True
@@ -47,9 +48,9 @@ def stands_in(answer: str, question: str) -> bool:
 def follows_from(
     answer: str, question: str, arguments: dict[str, Any], known: Set[str] = frozenset()
 ) -> bool:
-    """Return whether an answer says nothing that the question does not.
+    """Return whether an answer adds nothing to the question.
 
-    All its words stand in the question, are `known`, or are what comes of computing with two of the
+    All its words occur in the question, are `known`, or result from arithmetic with two of the
     call's numbers.
     """
     if stands_in(answer, question):

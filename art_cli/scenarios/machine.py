@@ -1,6 +1,6 @@
-"""Recognition of answers that hold only on this machine, now: times, paths, processes, settings.
+"""Detection of answers that depend on this machine or the time: dates, paths, processes, settings.
 
-Such a result repeats as long as the tasks are made, and not where they are trained on.
+Such a result repeats while the tasks are created, but not where they are trained on.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import sys
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
 
-DAYS = 1  # around now: a server may be in another time zone, and tasks are not made in a minute
-DATES = (  # as servers write them
+DAYS = 1  # days around today: a server may use another time zone, and creating tasks takes time
+DATES = (  # the formats that servers write
     *("%Y-%m-%d", "%Y/%m/%d", "%Y%m%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y"),
     *("%d %b %Y", "%d %B %Y", "%b %d %Y", "%B %d %Y", "%b %d, %Y", "%B %d, %Y"),
 )
@@ -26,8 +26,8 @@ PATH = re.compile(
 PROCESS = re.compile(r"\b(?:p?pid|process[ _]?id)\b\W{0,4}\d", re.IGNORECASE)
 LOOPBACK = re.compile(r"\b(?:localhost|127\.0\.0\.1|0\.0\.0\.0):\d+")
 TIME = "the date or the time"
-COMMON = 4  # characters: a shorter name of a host may stand in any result
-# Keys of a result that say what their values are.
+COMMON = 4  # characters; a shorter host name may occur in any result
+# Keys whose values depend on the machine or the time.
 NAMES = re.compile(
     r"p?pid|process_?id|cwd|pwd|working_?dir(?:ectory)?|home_?dir(?:ectory)?|"
     r"up_?time(?:_\w+)?|now|today|(?:current|local|server)_?(?:date|time|timestamp)",
@@ -62,7 +62,7 @@ def is_environment(result: str) -> bool:
 
 
 def is_part_of_now(answer: str, result: str) -> bool:
-    """Return whether an answer is today's year, month or weekday, in a result that has the date."""
+    """Return whether an answer is today's year, month or weekday, in a result with the date."""
     now = datetime.now(UTC)
     parts = {now.strftime(form).casefold() for form in ("%Y", "%m", "%d", "%A", "%a", "%B", "%b")}
     parts |= {str(int(part)) for part in parts if part.isdigit()}
@@ -70,7 +70,7 @@ def is_part_of_now(answer: str, result: str) -> bool:
 
 
 def _is_now(answer: str) -> bool:
-    """Return whether a number is a time of these days, in seconds or parts of them."""
+    """Return whether a number is a current timestamp, in seconds or fractions of them."""
     now = datetime.now(UTC).timestamp()
     near = (DAYS + 1) * 24 * 3600
     numbers = (int(found[:10]) for found in EPOCH.findall(answer))
@@ -79,7 +79,7 @@ def _is_now(answer: str) -> bool:
 
 @cache
 def _days(today: date) -> frozenset[str]:
-    """Return how the days around today are written, in lower case, also without leading zeros."""
+    """Return the dates around today as text in lower case, with and without leading zeros."""
     days = (today + timedelta(days=n) for n in range(-DAYS, DAYS + 1))
     texts = {day.strftime(form) for day in days for form in DATES}
     short = {re.sub(r"(?<!\d)0(\d)(?!\d)", r"\1", text) for text in texts}
@@ -88,7 +88,7 @@ def _days(today: date) -> frozenset[str]:
 
 @cache
 def _variables() -> tuple[str, ...]:
-    """Return names of environment variables that no other data has as a key."""
+    """Return names of environment variables that other data does not use as keys."""
     return tuple(name for name in {"PATH", "HOME", *os.environ} if name.isupper() and len(name) > 3)
 
 
@@ -101,7 +101,7 @@ def _hosts() -> tuple[str, ...]:
 
 @cache
 def _versions() -> frozenset[str]:
-    """Return how this system is called."""
+    """Return the names and versions of this system."""
     named = {platform.platform(), platform.release(), platform.version(), platform.machine()}
     named |= {sys.version, platform.python_version()}
     return frozenset(name for name in named if name)

@@ -27,23 +27,23 @@ from art_cli.types import Split
 
 LONGEST = 200  # characters of an answer
 FEWEST = 10  # scenarios of a split that is held out, if there are enough in all
-SHARE = 10  # else one in ten
+SHARE = 10  # otherwise one in ten scenarios
 
 Part = tuple[str, str, str]  # of a result: its key or "", what is asked for, the answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRow:
-    """A line of the file."""
+    """A line of the file of tasks."""
 
     question: str
     answer: str
     level: int
     kind: str  # the tool
-    calls: tuple[ToolResult, ...]  # that find the answer
+    calls: tuple[ToolResult, ...]  # calls that lead to the answer
 
     def line(self, split: Split) -> dict[str, Any]:
-        """Return it as JSON."""
+        """Return the task as JSON data."""
         calls = [{"name": c.tool, "arguments": c.arguments} for c in self.calls]
         return {
             "question": self.question,
@@ -55,7 +55,7 @@ class TaskRow:
         }
 
     def conversation(self) -> dict[str, Any]:
-        """Return it as a conversation to warm up on, in OpenAI's form."""
+        """Return the task as a demonstration for SFT, in OpenAI's form."""
         messages: list[dict[str, Any]] = [
             {"role": "system", "content": SYSTEM},
             {"role": "user", "content": self.question},
@@ -69,19 +69,19 @@ class TaskRow:
 
 
 class SeenAnswers:
-    """Answers that results gave: one that needs no call, or holds on one machine, is no task's."""
+    """Answers of all results, to reject those that need no call or only hold on one machine."""
 
     def __init__(self) -> None:
         self._answers: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
 
     def add(self, call: ToolResult) -> None:
-        """Note what a call's result answers."""
+        """Add the answers of a call's result."""
         arguments = json.dumps(call.arguments, sort_keys=True)
         for _, what, answer in (("", "", call.result), *_parts(call.result)):
             self._answers[call.tool, what].append((arguments, answer))
 
     def fault(self, call: ToolResult, part: Part, question: str) -> str | None:
-        """Return why a part of a result is no answer to a question, as the end of a sentence."""
+        """Return why a part of a result does not answer a question, as the end of a sentence."""
         key, what, answer = part
         found = of_this_machine(answer, key)
         if found is None and is_environment(call.result):
@@ -105,10 +105,10 @@ def tasks_of(
     seed: int,
     seen: SeenAnswers | None = None,
 ) -> tuple[list[TaskRow], Counter[tuple[str, str]]]:
-    """Return at most `num` tasks, and how many answers of (a tool, a fault) are in none.
+    """Return at most `num` tasks, and the number of unused answers by (tool, fault).
 
-    There is one task of each call, then further ones, and no question comes twice. Answers are
-    compared with those that were `seen`, by default with those of the calls.
+    Each call has one task before any has a second, and no question occurs twice. Answers are
+    compared with `seen`, by default the answers of these calls.
     """
     rng = random.Random(seed)
     if seen is None:
@@ -130,7 +130,7 @@ def tasks_of(
 def forms_of(
     call: ToolResult, tool: Tool, seen: SeenAnswers, faults: Counter[tuple[str, str]]
 ) -> Iterator[TaskRow]:
-    """Yield the tasks that a call can be; count answers that are none's, by (tool, fault)."""
+    """Yield the possible tasks of a call. Count rejected answers by (tool, fault)."""
     told = ", ".join(
         f"{name} {json.dumps(v, ensure_ascii=False)}" for name, v in call.arguments.items()
     )
@@ -154,7 +154,9 @@ def forms_of(
 
 
 def _parts(result: str) -> Iterator[Part]:
-    """Yield what can be asked of a JSON result: values of an object, how many there are."""
+    """Yield the possible questions about a JSON result: an object's values, and the counts of
+    lists.
+    """
     try:
         value = json.loads(result)
     except (ValueError, RecursionError):
@@ -170,7 +172,7 @@ def _parts(result: str) -> Iterator[Part]:
 
 
 def splits_of(rows: Sequence[TaskRow]) -> list[Split]:
-    """Return the split of each: by what its calls are, so that no call is in two."""
+    """Return the split of each row, computed from its calls, so that no call is in two splits."""
     keys = [json.dumps([[c.tool, c.arguments] for c in row.calls], sort_keys=True) for row in rows]
     order = sorted(set(keys), key=lambda key: seed_of("split", key))
     num = max(len(order) // SHARE, min(FEWEST, len(order) // 4))

@@ -19,16 +19,16 @@ from art_cli.rollout.episode import Episode
 from art_cli.types import Scenario, Trajectory
 
 SYSTEM = "Use the tools to answer. Give the answer alone."
-COLUMNS = {"input": "question", "target": "answer", "split": "split"}  # of the file
+COLUMNS = {"input": "question", "target": "answer", "split": "split"}  # columns of the file
 TOOLS_SETTING = {"mcp": "tools", "openapi": "operations"}  # of env.args: which are offered
 HOW_TO_ALLOW = "run the server on a copy of the data and give --tools NAME,... --allow-writes"
 QUICK = 10.0  # seconds of a call, unless call_timeout is given: training makes thousands of calls
-ALL_CALLS = 24 * 3600.0  # seconds of a session: each call has a deadline of its own
+ALL_CALLS = 24 * 3600.0  # seconds of a session; each call has a deadline of its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """A call and what came back."""
+    """A call and its result."""
 
     tool: str
     arguments: dict[str, Any]
@@ -37,14 +37,14 @@ class ToolResult:
 
 
 class ToolSession:
-    """The tools of one env that has begun: those that may be called."""
+    """The callable tools of one env that has started."""
 
     def __init__(self, episode: Episode) -> None:
         self.tools: list[Tool] = episode.tools
         self._episode = episode
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> ToolResult:
-        """Return what a call gives. Raises what the env raises where a server fails."""
+        """Return the result of a call. Raises the env's error if the server fails."""
         message = await self._episode.call_tool(tool, arguments, turn=0)
         result = "" if isinstance(message, Done) else message["content"]
         is_error = not isinstance(message, Done) and message.get("is_error", False)
@@ -70,7 +70,7 @@ class ToolsSource:
         Raises UsageError, ConfigError.
         """
         self.use = use
-        self.withheld: list[str] = []  # tools that are not called; known once one has begun
+        self.withheld: list[str] = []  # tools that are not called, known once a session has opened
         self._called: list[str] = []
         self._named = tools
         self._allow_writes = allow_writes
@@ -82,7 +82,7 @@ class ToolsSource:
         self._args += more
         self._args += [f"{setting}={json.dumps(list(tools))}"] if tools else []
         with tempfile.TemporaryDirectory() as folder:
-            one = Path(folder) / "one.jsonl"  # an env of tasks begins with a task
+            one = Path(folder) / "one.jsonl"  # an env of tasks needs a task to start
             one.write_text(json.dumps({"question": "?", "answer": "?", "split": "train"}))
             given = {**COLUMNS, "data": str(one), "grade": "exact", "val_share": 0, "test_share": 0}
             given["call_timeout"] = QUICK
@@ -98,7 +98,7 @@ class ToolsSource:
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[ToolSession]:
-        """Begin an episode: start a command again, or open another session. Raises UsageError."""
+        """Open a session, with a new process if a command starts the server. Raise UsageError."""
         env = self._env(self._scenario, self._settings)
         env.services = NoServices()
         env.episode_timeout = ALL_CALLS  # type: ignore[misc] (of this one)
@@ -112,9 +112,9 @@ class ToolsSource:
             await episode.close()
 
     def _withhold(self, episode: Episode) -> None:
-        """Leave out the tools that may write.
+        """Exclude the tools that may write.
 
-        Raise UsageError where the user named one of them, or where no other tool is left.
+        Raise UsageError if the user named one of them, or if no tool is left.
         """
         self.withheld = episode.withhold_writes()
         self._called = [tool.name for tool in episode.tools]

@@ -1,4 +1,4 @@
-"""Comparison of a written answer with the results that it is to come from."""
+"""Verification that a written answer follows from the results of its calls."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from art_cli.scenarios.guesses import stands_in, tokens
 from art_cli.scenarios.source import ToolResult
 
 NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?(?![\w.])")
-MOST_NUMBERS = 100  # of results that are computed with, in pairs
-ROUNDED = 0.006  # of a mean or a quotient that is given with two decimals
+MOST_NUMBERS = 100  # limit of numbers from results that are combined in pairs
+ROUNDED = 0.006  # tolerance of a mean or a quotient rounded to two decimals
 
 
 def is_supported(answer: str, question: str, calls: Sequence[ToolResult]) -> bool:
-    """Return whether results hold an answer.
+    """Return whether the results support an answer.
 
-    They do if it stands in one of them, if all its words stand in them, or if it is a number that
-    comes of theirs: how many entries there are, or a sum, mean, difference, product or quotient.
+    They do if it occurs in one of them, if all its words occur in them, or if it is a number
+    computed from theirs: a count of entries, or a sum, mean, difference, product or quotient.
     """
     results = [call.result for call in calls]
     if any(stands_in(answer, result) for result in results):
@@ -45,7 +45,7 @@ def _computed(question: str, results: Sequence[str]) -> Iterator[float]:
             longest = max(longest, len(result.splitlines()))
         else:
             longest = max(longest, _read(value, "", columns))
-    yield from map(float, range(longest + 1))  # how many there are, of those that meet a condition
+    yield from map(float, range(longest + 1))  # the number of entries that meet a condition
     for column in columns.values():
         yield from (sum(column), sum(column) / len(column), max(column), min(column))
     given = map(_number, NUMBER.findall(question))
@@ -57,7 +57,7 @@ def _computed(question: str, results: Sequence[str]) -> Iterator[float]:
 
 
 def _read(value: Any, name: str, columns: dict[str, list[float]]) -> int:
-    """Sort a result's numbers by their keys; return the length of its longest list."""
+    """Collect a result's numbers by key. Return the length of its longest list."""
     if isinstance(value, bool) or value is None:
         return 0
     if isinstance(value, int | float):

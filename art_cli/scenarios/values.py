@@ -1,4 +1,4 @@
-"""Arguments for a tool from its JSON schema: values that it names, or that results showed."""
+"""Arguments for a tool, generated from its JSON schema and from values in earlier results."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any
 
 from art_cli.envs.tools import Tool
 
-LONGEST = 80  # characters of a text that may be an argument
-MOST_VALUES = 200  # of a name that are remembered
-OFTEN = 0.3  # how often an argument is given that need not be
-DEEPEST = 6  # objects inside of each other
+LONGEST = 80  # characters of a text that is used as an argument
+MOST_VALUES = 200  # values remembered per name
+OFTEN = 0.3  # probability of giving an optional argument
+DEEPEST = 6  # limit of nested objects
 NOT_OF_A_NAME = re.compile(r"[\W_]+")
 
 
 class UnknownValue(Exception):
-    """No value is known for an argument; says for which."""
+    """No value is known for an argument, which the message names."""
 
 
 class KnownValues:
-    """Values by name, and texts that may be anything."""
+    """Known values by name, and texts for any argument."""
 
     def __init__(self, given: dict[str, list[str]] | None = None) -> None:
-        """`given` are the user's, by the name of an argument."""
+        """Start with the user's values, by the name of an argument."""
         self._named: dict[str, list[Any]] = defaultdict(list)
         self._texts: list[str] = []
         for name, values in (given or {}).items():
@@ -33,7 +33,7 @@ class KnownValues:
                 self._add(name, value)
 
     def learn(self, result: str) -> None:
-        """Remember what a result shows: values by their keys, else lines."""
+        """Remember the values of a result by their keys, or its lines."""
         try:
             self._read(json.loads(result), "")
         except (ValueError, RecursionError):
@@ -41,7 +41,7 @@ class KnownValues:
                 self._add("", line.strip())
 
     def named(self, name: str) -> list[Any]:
-        """Return the values of a name, or of one that ends as it does (petId, id)."""
+        """Return the values of a name, or of a name with the same ending (petId, id)."""
         plain = _plain(name)
         if plain in self._named:
             return self._named[plain]
@@ -49,7 +49,7 @@ class KnownValues:
         return self._named[max(near, key=len)] if near else []
 
     def arguments(self, tool: Tool, rng: random.Random) -> dict[str, Any]:
-        """Return arguments that the schema allows. Raises UnknownValue."""
+        """Return arguments that are valid under the schema. Raise UnknownValue."""
         defs = tool.parameters.get("$defs", {})
         return self._object(tool.parameters, defs, rng, 0)
 
@@ -125,7 +125,7 @@ def _chosen(
     texts: list[str],
     rng: random.Random,
 ) -> Any:
-    """Return a text or a number: of those that the schema names or results showed, else any."""
+    """Return a text or a number, from the schema or earlier results if possible."""
     shown = [
         *schema.get("examples", ()),
         *(schema[k] for k in ("example", "default") if k in schema),
@@ -144,11 +144,11 @@ def _chosen(
         known, texts = ([v for v in kind if re.search(pattern, v)] for kind in (known, texts))
     if not (pools := [kind for kind in (known, texts) if kind]):
         raise UnknownValue(name)
-    return rng.choice(rng.choice(pools))  # a text that nobody has named may be one, too
+    return rng.choice(rng.choice(pools))  # texts without a name are candidates as well
 
 
 def _flat(schema: Any, defs: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema without $ref and allOf at its top."""
+    """Resolve $ref and allOf at the top of a schema."""
     for _ in range(DEEPEST):
         if not isinstance(schema, dict):
             return {}

@@ -31,28 +31,28 @@ from art_cli.scenarios.writer import LEVELS, Draft, TaskWriter
 from art_cli.system.progress import Report
 from art_cli.types import Scenario
 
-A_TIME = 5  # tasks that are asked for at once
+A_TIME = 5  # tasks per request
 TRIED = 4 * A_TIME  # before any of them is judged, so that money that runs out leaves some
-SHOWN = 20  # questions that the model is reminded of
-EXAMPLES = 3  # calls of each tool
-ROUNDS = 8  # in which nothing new may come, in all
+SHOWN = 20  # earlier questions in a request
+EXAMPLES = 3  # example calls per tool
+ROUNDS = 8  # limit of requests without a new task
 IDLE = "It is done."
 ANOTHER = "the same calls and answer as another"
 
 
 @dataclass(slots=True)
 class WrittenTasks:
-    """The model's tasks that proved good, and those that did not."""
+    """The model's tasks that passed all checks, and counts of those that did not."""
 
     rows: list[TaskRow] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
-    stopped: BudgetError | LLMError | None = None  # why there are fewer than were wanted
+    stopped: BudgetError | LLMError | None = None  # the reason for fewer tasks than requested
 
 
 async def examples_of(
     source: ToolsSource, seed: int, values: KnownValues, report: Report
 ) -> tuple[Tried, list[ToolResult]]:
-    """Return (the tools, some calls of each with their results), for the model to see."""
+    """Return (the tools, some calls of each with their results) as examples for the model."""
     tried, rng = Tried(), random.Random(seed)
     calls = await found_calls(source, 10 * EXAMPLES, rng, values, tried, report)
     if not tried.tools:
@@ -62,17 +62,19 @@ async def examples_of(
 
 
 class DraftTrial:
-    """Tries what the model wrote."""
+    """Checks drafts of the model."""
 
     def __init__(self, source: ToolsSource, writer: TaskWriter, ruler: Ruler) -> None:
         self.writer = writer
-        self.dropped: Counter[str] = Counter()  # what was not kept, by the reason
+        self.dropped: Counter[str] = Counter()  # rejected drafts by reason
         self._source = source
         self._ruler = ruler
         self._servers = asyncio.Semaphore(AT_ONCE)
 
     async def row_of(self, draft: Draft) -> TaskRow | None:
-        """Return the task of a draft whose answer holds, or None. Raises LLMError, BudgetError."""
+        """Return the task of a draft if its answer is supported, or None. Raise LLMError,
+        BudgetError.
+        """
         calls, again = [await self._played(draft) for _ in range(2)]
         if calls is None or again is None:
             return self._drop("a call was refused")
@@ -96,9 +98,9 @@ class DraftTrial:
         )
 
     async def judged(self, row: TaskRow) -> TaskRow | None:
-        """Return a task whose solution a judge prefers to doing nothing, or None.
+        """Return the task if a judge prefers its solution to doing nothing, or None.
 
-        Raises LLMError, BudgetError.
+        Raise LLMError or BudgetError.
         """
         reference = row.conversation()["messages"]
         idle = [*reference[:2], {"role": "assistant", "content": IDLE}]
@@ -115,7 +117,7 @@ class DraftTrial:
         self.dropped[why] += 1
 
     async def _played(self, draft: Draft) -> list[ToolResult] | None:
-        """Return the calls of one session; None where one is refused, or the server fails."""
+        """Return the calls of one session, or None if one is refused or the server fails."""
         out: list[ToolResult] = []
         async with self._servers:
             try:
@@ -126,7 +128,7 @@ class DraftTrial:
                             return None
             except UsageError:
                 raise
-            except Exception:  # of a server that died or hung: no task to train on
+            except Exception:  # a server that crashed or hung gives no task
                 return None
         return out
 
@@ -134,13 +136,13 @@ class DraftTrial:
 async def written_tasks(
     trial: DraftTrial, tools: Sequence[str], num: int, seed: int, report: Report
 ) -> WrittenTasks:
-    """Return at most `num` tasks; fewer where money or the model's ideas run out.
+    """Return at most `num` tasks, fewer if the budget or the model's ideas run out.
 
-    Raises LLMError where the model does not answer at all, BudgetError where nothing is paid for.
+    Raise LLMError if the model never answers, BudgetError if nothing was paid for.
     """
     out = WrittenTasks(dropped=trial.dropped)
     wanted = _wanted(tools, seed)
-    without = 0  # rounds that gave nothing
+    without = 0  # requests without a new task
     while len(out.rows) < num and without < ROUNDS and out.stopped is None:
         report("writing tasks", len(out.rows), num)
         before = len(out.rows)
@@ -163,7 +165,7 @@ async def written_tasks(
 
 
 async def _keep_good(drafts: Sequence[Draft], trial: DraftTrial, out: WrittenTasks) -> None:
-    """Add the tasks of drafts that prove good; the judge is asked of no two that are the same."""
+    """Add the tasks of drafts that pass. The judge is never asked about two equal tasks."""
     rows, unanswered = await _all(map(trial.row_of, drafts))
     others = list(_others([row for row in rows if row is not None], out))
     good, unjudged = await _all(map(trial.judged, others))
@@ -172,30 +174,30 @@ async def _keep_good(drafts: Sequence[Draft], trial: DraftTrial, out: WrittenTas
 
 
 async def _all(work: Any) -> tuple[list[Any], BudgetError | LLMError | None]:
-    """Return (what came out, why some did not)."""
+    """Return (the results, the error of those that failed)."""
     found = await asyncio.gather(*work, return_exceptions=True)
     failures = [each for each in found if isinstance(each, BaseException)]
     for each in failures:
         if not isinstance(each, BudgetError | LLMError):
             raise each
-    # A model that fails once in a while may go on; one whose money is gone cannot.
+    # After an occasional failure the model may continue; without a budget it cannot.
     broke = next((each for each in failures if isinstance(each, BudgetError)), None)
     stopped = broke or (failures[0] if failures and len(failures) == len(found) else None)
     return [each for each in found if not isinstance(each, BaseException)], stopped  # type: ignore
 
 
 def _wanted(tools: Sequence[str], seed: int) -> Iterator[tuple[int, str]]:
-    """Yield levels and tools, each pair as often as the others."""
+    """Yield pairs of level and tool, each equally often."""
     pairs = [(level, tool) for level in LEVELS for tool in tools]
     random.Random(seed).shuffle(pairs)
     return cycle(pairs)
 
 
 def _new(drafts: Sequence[Draft], out: WrittenTasks) -> Iterator[Draft]:
-    """Yield those that are not another wording of what was kept, or of each other.
+    """Yield drafts that do not reword an accepted task or another draft.
 
-    Two are wordings of one task if they make the same calls and say nearly the same. Questions that
-    differ in a name or a number alone make different calls, and are different tasks.
+    Two drafts are rewordings if they make the same calls and their questions are nearly equal.
+    Questions that differ only in a name or a number make different calls, and are different tasks.
     """
     said: dict[str, list[str]] = defaultdict(list)
     for row in out.rows:
@@ -210,7 +212,7 @@ def _new(drafts: Sequence[Draft], out: WrittenTasks) -> Iterator[Draft]:
 
 
 def _others(rows: Sequence[TaskRow], out: WrittenTasks) -> Iterator[TaskRow]:
-    """Yield those whose calls and answer are not those of a task that is kept already.
+    """Yield rows whose calls and answer differ from those of accepted tasks.
 
     Two answers are the same if one contains the other: "Rex" and "the dog Rex".
     """
@@ -227,12 +229,12 @@ def _others(rows: Sequence[TaskRow], out: WrittenTasks) -> Iterator[TaskRow]:
 
 
 def _key(calls: Iterable[tuple[str, dict[str, Any]]]) -> str:
-    """Return what calls are, in any order: those that find an answer need not be in one."""
+    """Return a key of the calls that ignores their order, which may differ between solutions."""
     return json.dumps(sorted(json.dumps(call, sort_keys=True) for call in calls))
 
 
 def _of_machine(answer: str, calls: Sequence[ToolResult]) -> str | None:
-    """Return what an answer depends on, by the results that it stands in."""
+    """Return the part of an answer that depends on the machine, judging by its results."""
     for call in calls:
         if is_environment(call.result) and stands_in(answer, call.result):
             return "an environment variable"

@@ -1,1 +1,1 @@
-"""The page of runs: what it shows, as a local server that follows them, or as one file."""
+"""The page of runs, served locally with live updates or written to one file."""

@@ -1,4 +1,4 @@
-"""The runs that a page shows, and what of them has been read: each file once, until it changes."""
+"""The runs of a page, and their parsed files. Each file is read once, until it changes."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from art_cli.view.pieces import Pieces
 from art_cli.why.diagnose import diagnose, verdict
 from art_cli.why.evidence import read_evidence
 
-MARKS = ("config.yaml", "metrics.jsonl", "status.json")  # any of them makes a folder a run
-# Times as long as reading took, until of a run that goes on more is read: for its episodes, for
-# `art why`. Each takes at most a three-hundredth of the time.
+MARKS = ("config.yaml", "metrics.jsonl", "status.json")  # a folder with any of these is a run
+# After a read, wait this multiple of its duration before reading more of an active run: for its
+# episodes and for `art why`. Each takes at most 1/300 of the time.
 PATIENCE = 300
-AT_ONCE = 0.4  # seconds of reading, until the page is given what has been read
-MOST_TOLD = 64  # answers, of which it is kept what they had
-MOST_HITS = 2000  # of a search, in a run
+AT_ONCE = 0.4  # seconds of reading after which the page gets the part read so far
+MOST_TOLD = 64  # answers whose content is remembered
+MOST_HITS = 2000  # of a search, per run
 
 
 class ShownRun:
-    """One run, as the page shows it. Its methods may be called from several threads."""
+    """One run of the page. Its methods are thread-safe."""
 
     def __init__(self, run: RunDir, key: str) -> None:
         self.run, self.key = run, key
@@ -47,19 +47,19 @@ class ShownRun:
         self._revision = 0
         self._curves = RunCurves(run)
         self._judgement: dict[str, Any] = {}  # its verdict and findings
-        self._judged: tuple[Any, ...] | None = None  # the stamp of what the judgement is of
-        self._judge_again = 0.0  # by the monotonic clock
-        self._read_again = 0.0  # likewise
-        self._was_filled = False  # whether all that there was at the beginning has been read
-        self._lock = threading.Lock()  # one thread reads what has changed, the others wait
-        self._curves_lock = threading.Lock()  # text does not wait for episodes
+        self._judged: tuple[Any, ...] | None = None  # the stamp of the files that were judged
+        self._judge_again = 0.0  # earliest time, on the monotonic clock
+        self._read_again = 0.0  # earliest time, on the monotonic clock
+        self._was_filled = False  # whether all files present at the beginning have been read
+        self._lock = threading.Lock()  # one thread reads changed files while the others wait
+        self._curves_lock = threading.Lock()  # numbers do not wait for episodes
 
     def stamp(self) -> tuple[Any, ...]:
-        """Return what changes whenever there is something new to show."""
+        """Return a value that changes whenever the page has something new to show."""
         return *stamp(self.run), self._judged, len(self._judgement)
 
     def overview(self, since: Mark = (0, 0)) -> tuple[Mark, dict[str, Any]]:
-        """Return the run in numbers, with the curves after a mark; and where these end."""
+        """Return the new mark, and the run's numbers with the curves after the mark `since`."""
         with self._curves_lock:
             mark, found = self._curves.read(since)
         judgement = {"verdict": "", **self._judgement}
@@ -67,11 +67,11 @@ class ShownRun:
         return mark, found | judgement | {"key": self.key, "verdict": so_far}
 
     def is_to_be_judged(self) -> bool:
-        """Return whether there is something new, and judging costs little of the time."""
+        """Return whether files have changed and the last judgement is long enough ago."""
         return stamp(self.run) != self._judged and time.monotonic() >= self._judge_again
 
     def judge(self) -> None:
-        """Find out what `art why` says of the run: it reads whole files, so nobody waits for it."""
+        """Compute the findings of `art why`, in the background because it reads whole files."""
         now, began = stamp(self.run), time.monotonic()
         try:
             evidence = read_evidence(self.run)
@@ -82,17 +82,17 @@ class ShownRun:
             self._judged, self._judge_again = now, ended + PATIENCE * (ended - began)
 
     def judge_soon(self) -> None:
-        """Find out the verdict alone, where there is none yet: the page waits for that."""
+        """Compute only the verdict, if there is none yet, because the page waits for it."""
         if self._judgement:
             return self.judge()
         self._judgement = {"verdict": verdict(read_evidence(self.run, 0))}
         return None
 
     def index(self, since: int = 0) -> dict[str, Any]:
-        """Return the short rows of the files that were read after revision `since`.
+        """Return the index rows of the files that were read after revision `since`.
 
-        The newest are read first; once all that there was has been read, of a run that goes on one
-        at a time. `more` says that there are others, to be asked for again, `later` how many wait.
+        The newest files are read first. After the first pass, files of an active run are read one
+        at a time. `more` says that further files can be requested, `later` how many are waiting.
         """
         with self._lock:
             files, began, read = step_files(self.run), time.monotonic(), 0
@@ -120,7 +120,7 @@ class ShownRun:
             }
 
     def group(self, split: str, step: int, group: int) -> dict[str, Any]:
-        """Return a group to be read. Raises UsageError where that step has no file."""
+        """Return a group with its conversations. Raise UsageError if the step has no file."""
         for file in step_files(self.run):
             if (file.split, file.step) == (split, step):
                 found = read_step(file)
@@ -128,12 +128,12 @@ class ShownRun:
         raise UsageError(f"no {split} trajectories of step {step} in {self.run.root}")
 
     def groups(self, file: StepFile, found: StepEpisodes) -> list[dict[str, Any]]:
-        """Return all groups of a file to be read."""
+        """Return all groups of a file with their conversations."""
         numbers = sorted({group_of(row) for row in found.rows})
         return [group_detail(self.run, file, found, n, self.pieces) for n in numbers]
 
     def search(self, text: str) -> dict[str, Any]:
-        """Return where a text was said: [split, step, group, index]; without regard to case."""
+        """Return [split, step, group, index] of trajectories with a text, ignoring case."""
         wanted, hits = text.lower(), []
         for file in step_files(self.run):
             for row in read_step(file, tokens=False).rows:
@@ -145,13 +145,13 @@ class ShownRun:
 
 
 class Collection:
-    """All runs of a page. New ones in a folder that was named are found while it goes on."""
+    """All runs of a page, including runs that appear later in a given folder."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        """Raises UsageError where there is no run, PreflightError where it cannot be read."""
+        """Raise UsageError if there is no run, PreflightError if a path cannot be read."""
         self._paths = list(paths)
         self._runs: dict[Path, ShownRun] = {}
-        self._told: dict[str, dict[str, tuple[Any, Mark]]] = {}  # what each answer was of
+        self._told: dict[str, dict[str, tuple[Any, Mark]]] = {}  # the content of each answer
         self._judging = threading.Thread()
         for path in self._paths:
             _check(path)
@@ -161,7 +161,7 @@ class Collection:
             )
 
     def runs(self) -> list[ShownRun]:
-        """Return the runs that there are now."""
+        """Return the runs that exist now."""
         keys = {shown.key for shown in self._runs.values()}
         for root in (root for path in self._paths for root in _runs_in(path)):
             if root not in self._runs:
@@ -173,15 +173,16 @@ class Collection:
         return [shown for root, shown in self._runs.items() if root.is_dir()]
 
     def run(self, key: str) -> ShownRun:
-        """Raise UsageError where there is no such run."""
+        """Return a run by its key. Raise UsageError if there is none."""
         for shown in self._runs.values():
             if shown.key == key:
                 return shown
         raise UsageError(f"no run {key} on this page")
 
     def news(self, seen: str = "") -> dict[str, Any] | None:
-        """Return what is new since the answer whose stamp was `seen`: of runs that have not changed
-        their key alone, of curves the new points. None where nothing is new.
+        """Return the changes since the answer with the stamp `seen`, or None if nothing changed.
+
+        For a run whose key is unchanged it contains only the new points of its curves.
         """
         runs = self.runs()
         self._judge_behind(runs)
@@ -215,7 +216,7 @@ def _judge(runs: list[ShownRun]) -> None:
 
 
 def _check(path: Path) -> None:
-    """Raise the error that fits where a path shows nothing."""
+    """Raise a specific error for a path without runs."""
     if not os.path.lexists(path):
         raise UsageError(f"{path}: there is no such run or folder; `art runs` lists the runs")
     if not path.is_dir():
@@ -231,7 +232,7 @@ def _check(path: Path) -> None:
 
 
 def _runs_in(path: Path) -> Iterator[Path]:
-    """Yield the path where it is a run, else the runs one or two folders below it."""
+    """Yield the path if it is a run, otherwise the runs one or two folders below it."""
     path = path.absolute()
     if _is_run(path):
         yield path

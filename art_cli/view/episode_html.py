@@ -1,7 +1,7 @@
-"""Episodes as HTML that needs no script: what a notebook shows of a Trajectory and its like.
+"""Episodes as HTML without scripts, for the display of trajectories in a notebook.
 
-The page of a run shows the same with the same style (`view/assets/talk.js`). All that was said in
-an episode is text: nothing of it becomes markup, and what cannot be seen is made visible.
+The page of a run shows the same with the same style (`view/assets/talk.js`). All content of an
+episode is escaped, and invisible characters are made visible.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from art_cli.terminal.text import masked, visible
 if TYPE_CHECKING:
     from art_cli.types import Message, Split, Trajectory
 
-LONGEST = 20_000  # characters of a text; a notebook keeps all that it shows
+LONGEST = 20_000  # characters of a text; a notebook stores its whole output
 SHORT = 160  # characters of a tool's result that is not folded
-MOST_EPISODES = 12  # of an evaluation
+MOST_EPISODES = 12  # episodes of an evaluation
 ROLES = ("system", "user", "assistant", "tool")
 THOUGHT = re.compile(r"(.*?)<think>(.*?)(?:</think>|$)(.*)", re.DOTALL)
 CALL = re.compile(r"<tool_call>|\[TOOL_CALLS\]|<\|tool")
@@ -29,17 +29,17 @@ CALL = re.compile(r"<tool_call>|\[TOOL_CALLS\]|<\|tool")
 
 @cache
 def style() -> str:
-    """Return the style of episodes, for elements within one of class `art`."""
+    """Return the CSS of episodes, for elements inside one with the class `art`."""
     return (Path(__file__).parent / "assets" / "conversation.css").read_text(encoding="utf-8")
 
 
 def of_trajectory(t: Trajectory) -> str:
-    """Return an episode: its numbers and all that was said."""
+    """Return an episode: its numbers and its messages."""
     return _alone(_episode(t, f"{t.scenario.id}"))
 
 
 def of_group(trajectories: Sequence[Trajectory]) -> str:
-    """Return siblings side by side, the best first; what all begin with is there once."""
+    """Return siblings side by side, the best first, with their common beginning shown once."""
     if not trajectories:
         return _alone('<p class="dim">a group without trajectories</p>')
     named = [(t, f"#{n}") for n, t in enumerate(trajectories)]
@@ -55,7 +55,7 @@ def of_group(trajectories: Sequence[Trajectory]) -> str:
 def of_evaluation(
     split: Split, step: int, numbers: dict[str, str], trajectories: Sequence[Trajectory]
 ) -> str:
-    """Return the numbers of an evaluation, and its worst episodes, each to be opened."""
+    """Return the numbers of an evaluation, and its worst episodes, collapsed."""
     rows = "".join(f"<tr><td>{_text(k)}</td><td>{_text(v)}</td></tr>" for k, v in numbers.items())
     worst = sorted(trajectories, key=lambda t: float("inf") if t.reward is None else t.reward)
     shown = worst[:MOST_EPISODES]
@@ -118,7 +118,7 @@ def _message(m: Message) -> str:
 
 
 def _said(content: str, calls: Sequence[Any]) -> str:
-    """Return words and calls; what a model thinks, and a call as it was sampled, are folded."""
+    """Return a message's text and calls, with thinking and raw calls collapsed."""
     found, out = THOUGHT.fullmatch(content), ""
     if found:
         out = _fold(f"thinking, {len(found[2].strip())} characters", _pre(found[2].strip()))
@@ -140,7 +140,7 @@ def _call_line(call: Any) -> str:
 
 
 def same_opening(talks: Sequence[Sequence[Any]]) -> int:
-    """Return how many messages all conversations begin with."""
+    """Return the number of messages that all conversations have in common at the start."""
     num = 0
     for messages in zip(*talks, strict=False):
         if any(m != messages[0] for m in messages):

@@ -1,4 +1,4 @@
-"""The trajectories of a run: one short row each for lists and maps, and whole groups to be read."""
+"""The trajectories of a run: a short row of each for lists and maps, and complete groups."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLUMNS = (
     *("group", "index", "scenario", "reward", "advantage", "stop", "truncated", "failed", "turns"),
     *("tokens", "sequences", "errors", "tools", "first", "score", "last", "kind"),
 )
-LONGEST = 80  # characters of a first action or last words in a list
+LONGEST = 80  # characters of a first action or last message in a list
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def step_files(run: RunDir) -> list[StepFile]:
         name = FILE.fullmatch(path.name)
         try:
             stat = path.stat()
-        except OSError:  # a resume has removed it
+        except OSError:  # a resume has deleted the file
             continue
         if name:
             stamp = stat.st_mtime_ns, stat.st_size
@@ -58,19 +58,19 @@ def step_files(run: RunDir) -> list[StepFile]:
 
 
 def read_step(file: StepFile, *, tokens: bool = True) -> StepEpisodes:
-    """Read a file as far as it is good, in the order of groups; see `read_good_rows`."""
+    """Read the valid rows of a file, ordered by group; see `read_good_rows`."""
     rows, damage = read_good_rows(file.path, tokens=tokens)
     rows.sort(key=lambda row: (group_of(row), _int(row.get("index"))))
     return StepEpisodes(rows, damage)
 
 
 def group_of(row: dict[str, Any]) -> int:
-    """Return the number of a row's group; 0 where it has none."""
+    """Return the number of a row's group, or 0 if it has none."""
     return _int(row.get("group"))
 
 
 def index_part(file: StepFile, found: StepEpisodes) -> dict[str, Any]:
-    """Return one short row a trajectory, as columns."""
+    """Return one short row per trajectory, as columns."""
     rows = [_index_row(row) for row in found.rows]
     return {
         "split": file.split,
@@ -123,7 +123,7 @@ def _first_action(steps: list[dict[str, Any]]) -> str:
 def group_detail(
     run: RunDir, file: StepFile, found: StepEpisodes, group: int, pieces: Pieces
 ) -> dict[str, Any]:
-    """Return a group as it is read: conversations, rewards, the judge's words, tokens."""
+    """Return a complete group: conversations, rewards, the judge's explanations, tokens."""
     mine = [row for row in found.rows if group_of(row) == group]
     episodes = [_episode(row) for row in mine]
     ids = {i for episode in episodes for s in episode["sequences"] for i in s["ids"]}
@@ -144,16 +144,16 @@ def _episode(row: dict[str, Any]) -> dict[str, Any]:
     kept += ("num_turns", "num_calls")
     kept += ("num_sampled", "policy_versions", "steps", "messages", "side_conversations")
     shown = {name: row.get(name) for name in kept}
-    shown["seed"] = str(row.get("seed"))  # JavaScript would round it
+    shown["seed"] = str(row.get("seed"))  # JavaScript would round the number
     advantage = row.get("advantage")
     shown["advantage"] = advantage if is_number(advantage) else None
     return shown | {"sequences": _sequences(row)}
 
 
 def _sequences(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the sequences that are whole; logprobs rounded to what the eye can tell.
+    """Return the valid sequences, with logprobs rounded to visible precision.
 
-    Where turns have advantages of their own, `turns` says where each begins and which it has.
+    If turns have advantages of their own, `turns` has the start and the advantage of each.
     """
     found = []
     by_turn = filter(is_number, _list(row.get("turn_advantages")))
@@ -164,7 +164,7 @@ def _sequences(row: dict[str, Any]) -> list[dict[str, Any]]:
         ids, mask = _list(s.get("ids")), _list(s.get("mask"))
         if ids and len(ids) == len(mask):
             logprobs = _list(s.get("engine_logprobs"))
-            # Half of the time of a page goes here: no call a token but of round.
+            # Half of a page's time is spent here, so only `round` is called per token.
             rounded = [
                 round(x, 3) if m and type(x) is float and -1e9 < x <= 0 else 0
                 for x, m in zip(logprobs, mask, strict=False)
@@ -175,7 +175,7 @@ def _sequences(row: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def judgements(run: RunDir, step: int, scenario: str) -> list[dict[str, Any]]:
-    """Return what other judges said of a group, by `art judge rescore`."""
+    """Return other judges' scores of a group, from `art judge rescore`."""
     return [
         {
             "judge": path.stem,
@@ -189,17 +189,17 @@ def judgements(run: RunDir, step: int, scenario: str) -> list[dict[str, Any]]:
 
 
 def damaged_judgements(run: RunDir) -> list[str]:
-    """Return what of those cannot be read."""
+    """Return messages about unreadable lines in these files."""
     return [line for path in judgement_files(run) for line in read_lines(path, check_judgement)[1]]
 
 
 def judgement_files(run: RunDir) -> list[Path]:
-    """Return the files of other judges."""
+    """Return the files that `art judge rescore` wrote."""
     return sorted((run.root / "judgements").glob("*.jsonl"))
 
 
 def texts_of(row: dict[str, Any]) -> str:
-    """Return all that was said in a trajectory, in lower case, for a search."""
+    """Return all text of a trajectory in lower case, for a search."""
     parts = [str(row.get("scenario_id", "")), *map(str, _list(row.get("logs")))]
     parts.append(str(reward_parts_of(row).get("explanation", "")))
     for talk in (row.get("messages"), *_list(row.get("side_conversations"))):

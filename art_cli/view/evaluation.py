@@ -1,4 +1,4 @@
-"""An evaluation as one HTML file: the numbers, and every conversation behind them."""
+"""An evaluation as one HTML file: its numbers and all conversations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WIDTH, HEIGHT = 120, 14  # of a bar, in pixels
 
 
 def page(c: Comparison, title: str) -> str:
-    """Return the whole file. Nothing that anyone said in an episode becomes markup."""
+    """Return the HTML file, in which all text of episodes is escaped."""
     num = max(column.num_scenarios for column in c.columns)
     summary = (
         f"{c.split}: {num} held-out scenarios, {c.trials} {'trials' if c.trials > 1 else 'trial'} "
@@ -85,7 +85,7 @@ def _number(e: Estimate, sign: str = "") -> str:
 
 
 def _scale(name: str, estimates: list[Estimate | None]) -> tuple[float, float] | None:
-    """Return what a bar goes from and to: shares from 0 to 1, the reward as far as it goes."""
+    """Return the ends of a bar's scale: 0 and 1 for shares, otherwise the range of rewards."""
     if name.startswith(PASS):
         return 0.0, 1.0
     if name != "reward":
@@ -95,7 +95,7 @@ def _scale(name: str, estimates: list[Estimate | None]) -> tuple[float, float] |
 
 
 def _bar(e: Estimate, low: float, high: float) -> str:
-    """Return the mean as a bar from zero, its interval as a line."""
+    """Return the mean as a bar from zero, and its interval as a line."""
 
     def x(value: float) -> float:
         share = (min(max(value, low), high) - low) / ((high - low) or 1.0)
@@ -129,7 +129,7 @@ def _data(c: Comparison) -> dict[str, Any]:
 
 
 def _attempt(a: Attempt, c: Comparison, texts: dict[str, int]) -> dict[str, Any]:
-    """Return an attempt as the page of a run has an episode."""
+    """Return an attempt in the form of an episode on the page of a run."""
 
     def said(m: Message) -> dict[str, Any]:
         return {**m, "content": texts.setdefault(m["content"], len(texts))}

@@ -1,4 +1,4 @@
-"""Runs as one file: all numbers, and as many conversations as its size allows."""
+"""Runs as one HTML file: all numbers, and as many conversations as the size limit allows."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from art_cli.view.episodes import (
 )
 from art_cli.view.frame import as_json, has_charts, whole_page
 
-MOST_BYTES = 8 << 20  # of conversations, compressed, over all runs of a file
-REPORT_BYTES = 1 << 20  # of the page that a run writes: a run does not wait for a large one
+MOST_BYTES = 8 << 20  # limit of compressed conversations, over all runs of a file
+REPORT_BYTES = 1 << 20  # limit for the page that a run writes at its end, which must not take long
 
 
 def page_of(
     collection: Collection, most_bytes: int = MOST_BYTES, *, all_numbers: bool = True
 ) -> str:
-    """Return the whole file. Raises PreflightError without the extra `view`.
+    """Return the HTML file. Raise PreflightError without the extra `view`.
 
-    Without `all_numbers`, only the files of trajectories that fit are read at all.
+    Without `all_numbers`, only the trajectory files that fit are read.
     """
     runs = collection.runs()
     kept = [_Kept(shown, most_bytes // len(runs), all_numbers) for shown in runs]
@@ -44,7 +44,7 @@ def page_of(
 
 
 def write_report(run: RunDir) -> Path | None:
-    """Write report.html of a run that has ended; return None without the extra `view`."""
+    """Write report.html of a run that has ended. Return None without the extra `view`."""
     if not has_charts():
         return None
     atomic_write(run.report, page_of(Collection([run.root]), REPORT_BYTES, all_numbers=False))
@@ -52,7 +52,9 @@ def write_report(run: RunDir) -> Path | None:
 
 
 def lacks_report(run: RunDir) -> bool:
-    """Return whether report.html is missing, or older than the run, which was killed before it."""
+    """Return whether report.html is missing or outdated, because the run was killed before writing
+    it.
+    """
     try:
         return run.report.stat().st_mtime < run.metrics.stat().st_mtime
     except OSError:
@@ -60,7 +62,7 @@ def lacks_report(run: RunDir) -> bool:
 
 
 class _Kept:
-    """The trajectories of a run that go into a file; each file of them is read once."""
+    """The trajectories of a run that fit into the file. Each trajectory file is read once."""
 
     def __init__(self, shown: ShownRun, most_bytes: int, all_numbers: bool) -> None:
         self.shown = shown
@@ -70,7 +72,7 @@ class _Kept:
         self._most, self._all = most_bytes, all_numbers
         size = 0
         for file in self.files:
-            fits = size + file.stamp[1] <= most_bytes  # what it takes here is about as much
+            fits = size + file.stamp[1] <= most_bytes  # the compressed file is about as large here
             if not fits and not all_numbers:
                 continue
             found = read_step(file, tokens=fits)
@@ -85,7 +87,7 @@ class _Kept:
         return {"revision": 1, "parts": self._parts, "files": files}
 
     def left_out(self) -> str:
-        """Return a sentence on what is missing."""
+        """Return a sentence about the trajectories that are left out."""
         if len(self.details) == len(self.files):
             return ""
         what = "conversations" if self._all else "episodes"
@@ -97,9 +99,9 @@ class _Kept:
 
 
 def by_weight(files: list[StepFile]) -> list[StepFile]:
-    """Return files in the order in which they are kept: the ends first, then what halves the gaps.
+    """Return files by priority: the first and the last, then those that halve the gaps.
 
-    Evaluations come before training, since what is held out is what the run is judged by.
+    Evaluations come before training, because held-out results decide whether a run is good.
     """
     held_out = [f for f in files if f.split != "train"]
     return [*_halving(held_out), *_halving([f for f in files if f.split == "train"])]

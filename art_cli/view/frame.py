@@ -1,4 +1,4 @@
-"""The page itself: its frame, its looks, its scripts, and Plotly's, which draws the charts."""
+"""The page itself: its HTML frames, styles, scripts, and Plotly for the charts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCRIPTS = (
 )
 EVALUATION_SCRIPTS = ("dom.js", "theme.js", "talk.js", "evaluation.js")
 MISSING = "the page of a run needs plotly for its charts: pip install 'art-cli[view]'"
-# Styles: Plotly sets them on what it draws. Nothing else may be loaded, sent or framed.
+# Inline styles are allowed because Plotly sets them. Nothing else may be loaded, sent or framed.
 POLICY = (
     "default-src 'none'; script-src {script}; style-src {style} 'unsafe-inline'; "
     "connect-src {connect}; img-src data:; base-uri 'none'; form-action 'none'"
@@ -48,24 +48,24 @@ def plotly() -> str:
 
 @cache
 def asset(name: str) -> str:
-    """Return a file of the page."""
+    """Return the text of a file in `assets`."""
     return (resources.files("art_cli.view") / "assets" / name).read_text(encoding="utf-8")
 
 
 def style() -> str:
-    """Return the looks of all pages."""
+    """Return the styles of all pages."""
     return asset("conversation.css") + asset("style.css")
 
 
 @cache
 def script(names: tuple[str, ...] = SCRIPTS) -> str:
-    """Return the scripts of a page as one, whose names nobody else sees."""
+    """Return the scripts of a page, joined into one with a scope of its own."""
     words = {"curves": CURVES, "facts": FACTS, "columns": COLUMNS, "axes": X_AXES, "hidden": HIDDEN}
     parts = "\n".join(asset(name) for name in names)
     return f"(function () {{ 'use strict';\nconst WORDS = {json.dumps(words)};\n{parts}\n}})();\n"
 
 
-TEXTS = {  # what the live page loads: a digest of it stands in its address, so that it can be kept
+TEXTS = {  # resources of the live page, cacheable because their URLs contain a digest
     "style.css": ("text/css", style),
     "app.js": ("text/javascript", script),
     "plotly.js": ("text/javascript", plotly),
@@ -74,7 +74,7 @@ TEXTS = {  # what the live page loads: a digest of it stands in its address, so 
 
 @cache
 def live_page() -> str:
-    """Return the page that asks the server that it came from."""
+    """Return the live page, which requests its data from the server."""
     looks, app, charts = (f"{name}?{_digest(make())}" for name, (_, make) in TEXTS.items())
     return _page(
         "art view",
@@ -100,7 +100,7 @@ def evaluation_page(title: str, body: str, data: dict[str, Any]) -> str:
 
 
 def _file(frame: str, title: str, data: dict[str, Any], scripts: list[str], body: str = "") -> str:
-    """Return one file that needs no other, and in which nothing but these scripts can run."""
+    """Return a self-contained file in which only these scripts can run."""
     scripts = [_harmless(text) for text in scripts]
     hashes = " ".join(f"'sha256-{_sha256(text)}'" for text in scripts)
     policy = POLICY.format(script=hashes, style="", connect="'none'")
@@ -111,7 +111,7 @@ def _file(frame: str, title: str, data: dict[str, Any], scripts: list[str], body
 
 
 def as_json(data: Any) -> str:
-    """Return JSON that no script element ends in, without what nobody should see."""
+    """Return JSON that is safe inside a script element, with keys masked."""
     return masked(strict_json(data, (",", ":"))).replace("<", "\\u003c")
 
 
@@ -122,7 +122,7 @@ def _page(title: str, head: str, code: str, frame: str = "page.html", body: str 
 
 
 def _harmless(text: str) -> str:
-    """Return a script that cannot end the element that it stands in."""
+    """Return a script that cannot close its script element."""
     return text.replace("</script", "<\\/script")
 
 

@@ -1,8 +1,8 @@
-"""Names and meanings of the page's curves, in the order in which they stand."""
+"""Titles and explanations of the page's curves, in display order."""
 
 from __future__ import annotations
 
-# name -> (title, what a person should know who has not done RL before)
+# name -> (title, explanation for readers who are new to RL)
 CURVES: dict[str, tuple[str, str]] = {
     "val/reward": (
         "Held-out reward",

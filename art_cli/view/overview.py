@@ -1,4 +1,4 @@
-"""A run in numbers: its curves over steps, what of it cannot be read."""
+"""A run in numbers: its curves over steps, and its unreadable lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Mark = tuple[int, int]  # which metrics.jsonl it was (a resume makes another), a
 
 
 class RunCurves:
-    """A run in numbers, of which each line is read once, and sent once."""
+    """A run in numbers. Each line is read once and sent once."""
 
     def __init__(self, run: RunDir) -> None:
         self._run = run
@@ -34,7 +34,8 @@ class RunCurves:
         self._axes: dict[str, list[float]] = {name: [] for name in X_AXES}
 
     def read(self, since: Mark = (0, 0)) -> tuple[Mark, dict[str, Any]]:
-        """Return what the page shows before episodes are read: its curves after a mark; a new mark.
+        """Return a new mark, and the page's data without episodes: its curves after the mark
+        `since`.
 
         Never raises.
         """
@@ -56,7 +57,7 @@ class RunCurves:
                 "step": max(status.step if status else 0, self._last),
                 "steps": status.steps if status else 0,
                 "message": status.message if status else "",
-                "begin": begin,  # the first line of metrics.jsonl that x and curves are of
+                "begin": begin,  # the first line of metrics.jsonl in x and curves
                 "x": {name: values[begin:] for name, values in self._axes.items()},
                 "curves": self._curves_from(begin),
                 "damaged": [*damaged, *_lacking(run)],
@@ -101,13 +102,13 @@ class RunCurves:
 
 
 def stamp(run: RunDir) -> tuple[Any, ...]:
-    """Return what changes when there is something new: cheap enough for once a second."""
+    """Return a value that changes with the run's files; cheap enough for every second."""
     files = (*run.growing, run.status, run.trajectories)
     return (*map(_moved, files), run.state())
 
 
 def state_words(state: str, step: int) -> str:
-    """Return how far a run is, in words."""
+    """Return the state of a run in words."""
     words = {
         "running": f"It goes on, at step {step}",
         "done": f"Finished at step {step}",
@@ -124,7 +125,7 @@ def _dollars(row: dict[str, Any]) -> float | None:
 
 
 def _lacking(run: RunDir) -> list[str]:
-    """Say what a run directory usually has and this one has not."""
+    """Return messages about files that a run directory usually has and this one lacks."""
     lacks = []
     if not run.metrics.exists():
         lacks.append("It has no metrics.jsonl yet, so there are no curves.")

@@ -1,4 +1,4 @@
-"""Token ids as text, with the tokenizer that the run has, or that is on this machine already."""
+"""Text of token ids, by the tokenizer of the run or one that is already on this machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Pieces:
         self._known: dict[int, str] = {}
 
     def of(self, ids: set[int]) -> dict[int, str]:
-        """Return the text of each id; nothing at all where there is no tokenizer here."""
+        """Return the text of each id, or nothing if no tokenizer is available."""
         if not self._searched:
             self._tokenizer, self._searched = _find(self._run), True
         if self._tokenizer is None:
@@ -61,7 +61,7 @@ def _find(run: RunDir) -> Tokenizer | None:
 
 
 def _of_base(run: RunDir) -> Path | None:
-    """Return the tokenizer of model.base: in a folder, or in the cache of the Hugging Face Hub."""
+    """Return the tokenizer of model.base, from a folder or the cache of the Hugging Face Hub."""
     from huggingface_hub import try_to_load_from_cache
 
     try:

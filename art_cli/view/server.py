@@ -30,8 +30,8 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-KEPT = "private, max-age=31536000, immutable"  # of what has its digest in its address
-SMALLEST = 2048  # bytes; below, compressing an answer gains nothing
+KEPT = "private, max-age=31536000, immutable"  # Cache-Control of resources with a digest in the URL
+SMALLEST = 2048  # bytes; compressing a smaller answer gains nothing
 
 
 def listen(port: int) -> socket.socket:
@@ -54,9 +54,9 @@ def listen(port: int) -> socket.socket:
 async def serve(
     collection: Collection, listener: socket.socket, told: Callable[[str], None]
 ) -> None:
-    """Serve until it is cancelled; `told` gets the address once it answers.
+    """Serve until cancelled, and call `told` with the address once the server answers.
 
-    Raises PreflightError without the extra `view`.
+    Raise PreflightError without the extra `view`.
     """
     await asyncio.to_thread(_packed, "plotly.js")
     secret, port = secrets.token_urlsafe(24), listener.getsockname()[1]
@@ -80,7 +80,7 @@ class Pages:
         self._hosts = {f"{HOST}:{port}", f"localhost:{port}"}
 
     def app(self) -> web.Application:
-        """Return the application; a wrong Host, secret or method gets 403 or 404 and no word."""
+        """Return the application. A wrong Host, secret or method gets an empty 403 or 404."""
         app = web.Application(middlewares=[self._guard])
         app.router.add_get("/{secret}/", self._page)
         for name in TEXTS:

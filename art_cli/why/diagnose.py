@@ -1,4 +1,4 @@
-"""All rules over one run, and a verdict in a sentence."""
+"""The diagnosis of a run: all rules, and a verdict in one sentence."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RULES = (
     *(*tools.RULES, *worth.RULES, *results.RULES, *update.RULES),
     *(*policy.RULES, *progress.RULES, *judge.RULES),
 )
-# Where a serious finding has one of these names, those of the second are what follows from it.
+# Consequences of a serious finding, by the finding's name; these are not listed separately.
 OF_REWARD = {"rate_too_high", "no_rise", "memorised", "noisy_evaluation", "gap_from_start"}
 OF_REWARD |= {"tool_without_effect", "capped_reward", "against_success"}
 OF_CALLS = {"broken_calls", "truncated", "tool_errors", "results_vary"}
@@ -51,9 +51,9 @@ FOLLOWS = {
 
 
 def diagnose(run: Evidence) -> list[Finding]:
-    """Return what is wrong with a run, the most serious and the most certain first.
+    """Return the faults of a run, the most serious and the most certain first.
 
-    A finding that another one explains is left out.
+    A finding that is a consequence of another one is left out.
     """
     found = [finding for rule in RULES for finding in rule(run)]
     said = [FOLLOWS.get(f.name, set[str]()) for f in found if f.weight == "serious"]
@@ -63,7 +63,7 @@ def diagnose(run: Evidence) -> list[Finding]:
 
 
 def verdict(run: Evidence) -> str:
-    """Say whether the held-out reward rose, and how sure that is."""
+    """Return a sentence that says whether the held-out reward rose, and how certain that is."""
     val, change = run.series("val/reward"), run.val_change
     if not val:
         return (
@@ -87,7 +87,7 @@ def verdict(run: Evidence) -> str:
 
 
 def _success(run: Evidence, how: str) -> str:
-    """Return in words that the env's own success went the other way, if it did."""
+    """Return a clause that says that the env's success metric moved the other way, if it did."""
     for name in success.NAMES:
         points = run.series(f"val/{name}")
         if len(points) > 1:

@@ -1,4 +1,4 @@
-"""Findings on how episodes end, and on what goes wrong within them."""
+"""Findings on the ends of episodes, and on errors within them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from art_cli.why.finding import Finding, Weight
 from art_cli.why.success import metric_of_success
 
 SOME, MANY = 0.05, 0.25  # shares of trajectories
-# Of those that were cut off, how many crashed: a client that raises does so each time, and one that
-# crashes for another reason does so wherever turns end.
+# The share of cut-off trajectories that crashed. A client that raises on a cut-off turn crashes
+# each time; an agent that crashes for another reason does so wherever turns end.
 MOST_CRASH = 0.5
-# What a service, a socket or a disk says when it fails; a tool's own refusal says none of it.
+# Words of a failing service, socket or disk, which do not occur when a tool refuses a call.
 OUTAGE = re.compile(
     r"connection (?:refused|reset|error|aborted)|connectionerror|timed? ?out|timeouterror|"
     r"service unavailable|bad gateway|traceback \(most recent|econnrefused|internal server error|"
@@ -24,7 +24,7 @@ OUTAGE = re.compile(
 
 
 def truncated(run: Evidence) -> Iterator[Finding]:
-    """Turns are cut off at the most tokens of one."""
+    """Yield a finding if turns are cut off at the maximum number of tokens."""
     share = _late_share(run, "data/truncated")
     if not share > SOME:
         return
@@ -53,7 +53,7 @@ def truncated(run: Evidence) -> Iterator[Finding]:
 
 
 def _client_raises(run: Evidence, crashed: int, rows: list[Row]) -> Finding:
-    """A turn that is cut off ends the agent itself: its client raises on it."""
+    """Return the finding that the agent's client raises an error when a turn is cut off."""
     tokens = run.experiment.sampling.max_tokens
     return Finding(
         name="truncated",
@@ -72,7 +72,7 @@ def _client_raises(run: Evidence, crashed: int, rows: list[Row]) -> Finding:
 
 
 def turn_limit(run: Evidence) -> Iterator[Finding]:
-    """Episodes end at the limit of turns, and earn little."""
+    """Yield a finding if episodes end at the limit of turns and earn little."""
     rows = [row for group in run.late_groups for row in group if row["reward"] is not None]
     cut = [row for row in rows if row["stop_reason"] == "max_turns"]
     if not rows or len(cut) / len(rows) <= SOME:
@@ -80,7 +80,7 @@ def turn_limit(run: Evidence) -> Iterator[Finding]:
     low, scale = min(0.0, *(row["reward"] for row in rows)), reward_scale(run)
     paid = sum(row["reward"] for row in cut) / len(cut)
     if paid > low + 0.5 * scale:
-        return  # its limit is where such an episode ends
+        return  # the env's own limit ends such an episode
     turns = max(row.get("num_turns") or 0 for row in cut)
     yield Finding(
         name="turn_limit",
@@ -96,7 +96,7 @@ def turn_limit(run: Evidence) -> Iterator[Finding]:
 
 
 def context_full(run: Evidence) -> Iterator[Finding]:
-    """Conversations outgrow the model's context."""
+    """Yield a finding if conversations exceed the model's context."""
     share = _late_share(run, "data/context_full")
     if share > SOME:
         length = run.experiment.engine.max_model_len
@@ -112,9 +112,9 @@ def context_full(run: Evidence) -> Iterator[Finding]:
 
 
 def failed(run: Evidence) -> Iterator[Finding]:
-    """Yield a finding where episodes fail by the env's own errors, or miss a deadline.
+    """Yield a finding if episodes fail with an error of the env, or miss a deadline.
 
-    Episodes that only the judge failed at ended well: they are no failures of the env.
+    Episodes in which only the judge failed are not failures of the env.
     """
     lost = [row for row in run.rows if row["reward"] is None and row["error"]]
     rows = [row for row in lost if row["stop_reason"] in ("error", "timeout")]
@@ -141,7 +141,7 @@ def failed(run: Evidence) -> Iterator[Finding]:
 
 
 def _lost_success(run: Evidence, lost: list[Row]) -> str:
-    """Return in words that successes fail more often than others, if they do."""
+    """Return a clause that says that successes fail more often than others, if they do."""
     name = metric_of_success([*lost, *run.rows])
     if name is None or not lost:
         return ""
@@ -153,7 +153,7 @@ def _lost_success(run: Evidence, lost: list[Row]) -> str:
 
 
 def outages_scored(run: Evidence) -> Iterator[Finding]:
-    """Infrastructure failed within the episode, and the policy was paid for it."""
+    """Yield a finding if infrastructure failed within an episode that has a reward."""
     rows = [
         row
         for row in run.rows
@@ -178,7 +178,7 @@ def outages_scored(run: Evidence) -> Iterator[Finding]:
 
 
 def forks(run: Evidence) -> Iterator[Finding]:
-    """Histories are rewritten, so that a trajectory is many sequences."""
+    """Yield a finding if histories are rewritten, so that a trajectory has many sequences."""
     share = _late_share(run, "data/forks")
     if share > 0.5:
         rows = [row for row in run.rows if len(row["sequences"]) > 1]
@@ -199,7 +199,7 @@ def _late_share(run: Evidence, name: str) -> float:
 
 
 def weight_of(share: float) -> Weight:
-    """Return how serious it is that a share of the trajectories has a fault."""
+    """Return the weight of a fault that a share of the trajectories has."""
     return "serious" if share > MANY else "notable"
 
 

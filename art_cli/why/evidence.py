@@ -1,4 +1,4 @@
-"""The evidence in a run directory: settings, numbers over steps, trajectories."""
+"""The evidence in a run directory: settings, metrics over steps, trajectories."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NEEDED = {
     *("step", "split", "group", "index", "scenario_id", "seed", "scenario"),
     *("reward", "metrics", "stop_reason", "truncated", "error", "num_sampled"),
 }
-LISTS = {  # of objects, and what each has
+LISTS = {  # lists of a row, and the keys that their objects need
     "steps": {"tool", "result", "is_error"},
     "messages": {"role", "content"},
     "sequences": {"ids", "mask", "engine_logprobs"},
@@ -49,25 +49,25 @@ class Point:
 
 @dataclass(kw_only=True)
 class Evidence:
-    """The evidence for the rules of `art why`. All of it is read once; nothing is changed."""
+    """The evidence for the rules of `art why`. It is read once and never changed."""
 
-    experiment: Experiment  # with defaults, where the config cannot be used
+    experiment: Experiment  # the defaults if the config cannot be used
     metrics: list[Row]
     train: dict[int, list[list[Row]]] = field(default_factory=dict)  # step -> groups of rows
     held_out: dict[int, list[Row]] = field(
         default_factory=dict
     )  # of the first evaluation, the last
-    unread: list[str] = field(default_factory=list)  # what is damaged, with its place
+    unread: list[str] = field(default_factory=list)  # damaged files and lines
 
     def series(self, name: str) -> list[Point]:
-        """Return the metric's finite values, in the order of steps."""
+        """Return the finite values of a metric, ordered by step."""
         found = [(step_of(row), row[name]) for row in self.metrics if is_number(row.get(name))]
         return [
             Point(step, float(value)) for step, value in sorted(found, key=lambda pair: pair[0])
         ]
 
     def ratio(self, over: str, under: str) -> list[Point]:
-        """Return one metric over another, at the steps that have both."""
+        """Return one metric divided by another, at the steps that have both."""
         below = {p.step: p.value for p in self.series(under)}
         return [
             Point(p.step, p.value / below[p.step]) for p in self.series(over) if below.get(p.step)
@@ -75,7 +75,7 @@ class Evidence:
 
     @property
     def steps(self) -> int:
-        """Updates that were made."""
+        """The number of updates."""
         return max((p.step for p in self.series("train/reward")), default=0)
 
     @property
@@ -97,9 +97,9 @@ class Evidence:
 
     @cached_property
     def val_change(self) -> Estimate | None:
-        """The held-out reward's change from the first evaluation to the last, scenario by scenario.
+        """The mean change of held-out rewards from the first to the last evaluation, by scenario.
 
-        None where fewer than two scenarios were played at both.
+        None if fewer than two scenarios were played in both.
         """
         if len(self.held_out) < 2:
             return None
@@ -109,9 +109,9 @@ class Evidence:
 
 
 def read_evidence(run: RunDir, most_steps: int = READ_STEPS) -> Evidence:
-    """Read a run, also one that goes on, is half written, or in part damaged.
+    """Read a run, which may be unfinished or partly damaged.
 
-    With 0 for `most_steps` no training step is read: enough for a verdict, and quick.
+    With `most_steps` 0, no training step is read, which is fast and enough for a verdict.
     """
     unread = list(run.damaged())
     try:
@@ -137,39 +137,39 @@ def read_evidence(run: RunDir, most_steps: int = READ_STEPS) -> Evidence:
 
 
 def interval(change: Estimate) -> str:
-    """Return a change and its 95% interval in figures."""
+    """Return a change and its 95% interval as text."""
     return f"{change.value:+.2f} [{change.low:+.2f}, {change.high:+.2f}]"
 
 
 def mean(points: list[Point]) -> float:
-    """Return the mean value; not a number of none."""
+    """Return the mean value, or NaN without points."""
     return statistics.fmean(p.value for p in points) if points else math.nan
 
 
 def first_third(points: list[Point]) -> list[Point]:
-    """Return the beginning of a series."""
+    """Return the first third of a series, at least one point."""
     return points[: max(1, len(points) // 3)]
 
 
 def last_third(points: list[Point]) -> list[Point]:
-    """Return the end of a series."""
+    """Return the last third of a series, at least one point."""
     return points[-max(1, len(points) // 3) :]
 
 
 def rewards_of(group: list[Row]) -> list[float]:
-    """Return the rewards of a group's trajectories that have one."""
+    """Return the rewards of a group, without trajectories that have none."""
     return [row["reward"] for row in group if row["reward"] is not None]
 
 
 def reward_scale(run: Evidence) -> float:
-    """Return the span of rewards that were seen: 1 for most tasks."""
+    """Return the span of the rewards that occurred, which is 1 for most tasks."""
     rewards = [r for group in run.groups for r in rewards_of(group)]
     span = max(rewards) - min(rewards) if rewards else 1.0
     return span if math.isfinite(span) and span > 0 else 1.0
 
 
 def estimate(values: list[float]) -> Estimate | None:
-    """Return a mean and its 95% interval; None of fewer than two values."""
+    """Return a mean and its 95% interval, or None for fewer than two values."""
     found = interval_of_mean(values)
     return found if found and found.is_bounded else None
 
@@ -177,7 +177,8 @@ def estimate(values: list[float]) -> Estimate | None:
 def train_change(run: Evidence) -> Estimate | None:
     """Return the train reward's change from the first third of the steps to the last.
 
-    The two have different scenarios: each group's mean is one sample, and the variances add up.
+    The two thirds have different scenarios: each group's mean is one sample, and the variances of
+    the two means add up.
     """
     steps = sorted(run.train)
     third = max(1, len(steps) // 3)
@@ -193,12 +194,12 @@ def train_change(run: Evidence) -> Estimate | None:
 
 
 def played(row: Row) -> tuple[str, int]:
-    """Return which held-out episode a trajectory is: the same at each evaluation."""
+    """Return the key of a held-out episode, which is the same in each evaluation."""
     return row["scenario_id"], row["index"]
 
 
 def opening_of(row: Row) -> tuple[str, ...]:
-    """Return what the model was told before its first turn."""
+    """Return the messages before the model's first turn."""
     told: list[str] = []
     for message in row["messages"]:
         if message["role"] == "assistant":
@@ -208,13 +209,13 @@ def opening_of(row: Row) -> tuple[str, ...]:
 
 
 def scenario_of(row: Row) -> tuple[object, ...]:
-    """Return what a scenario is, whatever its name: its opening, and its data or else its seed."""
+    """Return a scenario's content, regardless of its id: its opening, and its data or seed."""
     data = {name: value for name, value in row["scenario"].items() if name != SEAT}
     return opening_of(row), json.dumps(data, sort_keys=True) if data else row["seed"]
 
 
 def values_of(data: Iterable[dict[str, Any]]) -> dict[str, Counter[str]]:
-    """Return how often each value stands at each path in scenarios' data: lists are one value."""
+    """Count the values at each path in scenarios' data. A list counts as one value."""
     found: dict[str, Counter[str]] = defaultdict(Counter)
 
     def read(value: Any, path: str) -> None:
@@ -230,7 +231,7 @@ def values_of(data: Iterable[dict[str, Any]]) -> dict[str, Counter[str]]:
 
 
 def value_at(data: dict[str, Any] | None, path: str) -> str:
-    """Return the value at a path of `values_of`; empty where there is none."""
+    """Return the value at a path of `values_of`, or an empty text."""
     value: Any = data or {}
     for key in path.split("."):
         if not isinstance(value, dict) or key not in value:
@@ -240,24 +241,24 @@ def value_at(data: dict[str, Any] | None, path: str) -> str:
 
 
 def arguments_of(step: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call; none where they are no object."""
+    """Return the arguments of a call, or an empty object if they are not one."""
     found = step.get("arguments")
     return found if isinstance(found, dict) else {}
 
 
 def conduct_of(row: Row) -> tuple[str, ...]:
-    """Return what the model said, turn by turn."""
+    """Return the model's turns as text."""
     return tuple(str(m["content"]) for m in row["messages"] if m["role"] == "assistant")
 
 
 def place(row: Row) -> str:
-    """Return where a trajectory is, and how to read it."""
+    """Return the place of a trajectory, as a command that shows it."""
     split = "" if row["split"] == "train" else f" --split {row['split']}"
     return f"sibling {row['index']} in  art show RUN {row['step']} {row['group']}{split}"
 
 
 def short(text: Any) -> str:
-    """Return a text in one line of at most 100 characters."""
+    """Return a text on one line of at most 100 characters."""
     one = " ".join(str(text).split())
     return one if len(one) <= 100 else one[:97] + "..."
 
@@ -284,7 +285,7 @@ def _rows(run: RunDir, step: int, split: Split, unread: list[str]) -> list[Row]:
 
 
 def _is_whole(row: Row) -> bool:
-    """Return whether a line is a trajectory: one of another version may lack much."""
+    """Return whether a row has all keys of a trajectory; other versions of art may write fewer."""
     return row.keys() >= NEEDED | LISTS.keys() and all(
         part.keys() >= needed for name, needed in LISTS.items() for part in row[name]
     )

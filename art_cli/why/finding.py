@@ -1,4 +1,4 @@
-"""A finding about a run: one sentence of why, what shows it, and what to change."""
+"""A finding about a run: its cause, the evidence, and the recommended change."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ Weight = Literal["serious", "notable"]
 class Finding:
     """One reason why a run does not learn, or learns less than it could.
 
-    `serious`: its reward cannot be trusted, or will hardly rise while this lasts. `notable`: it
+    `serious`: the reward cannot be trusted, or will hardly rise while this lasts. `notable`: it
     costs signal, time or money.
     """
 
-    name: str  # the rule: "no_signal"
+    name: str  # name of the rule, such as "no_signal"
     weight: Weight
-    title: str  # what is the case
-    evidence: str  # the numbers that show it
-    reason: str  # why that matters
-    change: str  # the line of the config, or of the env, to change
-    certainty: float = 0.5  # from 0 to 1; ranks the findings of one weight
-    example: str = ""  # where to look: a trajectory of the run
+    title: str  # the fault, in a sentence
+    evidence: str  # the numbers that show the fault
+    reason: str  # why the fault matters
+    change: str  # the line of the config or of the env to change
+    certainty: float = 0.5  # from 0 to 1; orders findings of the same weight
+    example: str = ""  # a command that shows a trajectory with the fault

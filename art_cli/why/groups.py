@@ -1,4 +1,4 @@
-"""Findings on groups: do siblings differ, and are there enough of them?"""
+"""Findings on groups: identical siblings, unsolvable scenarios, too small groups."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from art_cli.why.evidence import (
 )
 from art_cli.why.finding import Finding
 
-FLAT = 0.7  # of the groups without a gradient
-ENOUGH = 50  # groups: a share of them is known to a seventh
-NEAR = 0.05  # rewards, of the scale from the lowest to the highest seen
-ALIKE = 0.1  # rewards, of that scale: nearly the same
-UNPAID = 0.2  # of the groups: half of the scenarios of the order desk without a reward gave 0.55
-SMALL = 4  # siblings: with fewer, a quarter of the groups and more has no gradient by chance alone
+FLAT = 0.7  # share of groups without a gradient
+ENOUGH = 50  # groups: enough to estimate a share within a seventh
+NEAR = 0.05  # distance of rewards, relative to the range of all rewards
+ALIKE = 0.1  # distance of nearly equal rewards, relative to that range
+UNPAID = 0.2  # share of groups; with half of the order desk's scenarios unpaid it was 0.55
+SMALL = 4  # siblings: in smaller groups, a quarter or more have no gradient by chance alone
 
 
 def no_signal(run: Evidence) -> Iterator[Finding]:
-    """All siblings alike: nothing is ever right, or everything is."""
+    """Yield a finding if all siblings earn the same, because all succeed or all fail."""
     flat = mean(last_third(run.ratio("data/groups_zero_variance", "data/groups")))
     rewards = [r for group in run.late_groups for r in rewards_of(group)]
     if not flat > FLAT or not rewards:
@@ -58,7 +58,7 @@ def no_signal(run: Evidence) -> Iterator[Finding]:
 
 
 def copies(run: Evidence) -> Iterator[Finding]:
-    """All siblings say the same, word for word, though there is something to learn."""
+    """Yield a finding if siblings write identical turns although there is something to learn."""
     groups = [g for g in run.late_groups if len(g) > 1]
     same = [g for g in groups if len({conduct_of(row) for row in g}) == 1]
     rewards = [r for g in run.groups for r in rewards_of(g)]
@@ -66,7 +66,7 @@ def copies(run: Evidence) -> Iterator[Finding]:
         return
     late = statistics.fmean(r for g in groups for r in rewards_of(g) or [0.0])
     if late > max(rewards) - 2 * ALIKE * reward_scale(run):
-        return  # it has learned what to say
+        return  # the policy has learned what to write
     yield Finding(
         name="siblings_are_copies",
         weight="serious",
@@ -81,7 +81,7 @@ def copies(run: Evidence) -> Iterator[Finding]:
 
 
 def unsolvable(run: Evidence) -> Iterator[Finding]:
-    """A part of the scenarios never pays, and the others often do."""
+    """Yield a finding if a part of the scenarios never pays while the others often do."""
     groups = [r for g in run.groups if len(r := rewards_of(g)) > 2]
     if len(groups) < ENOUGH:
         return
@@ -89,8 +89,8 @@ def unsolvable(run: Evidence) -> Iterator[Finding]:
     near = low + ALIKE * scale
     unpaid = [rewards for rewards in groups if max(rewards) <= near]
     paid = [r for rewards in groups if max(rewards) > near for r in rewards]
-    # If each group could pay, siblings that fail with the others' rate would rarely all fail: of 8
-    # that succeed 2 times in 5, one group in 60.
+    # If each group could pay, siblings with the other groups' failure rate would rarely all fail:
+    # at a success rate of 2 in 5, all 8 fail in one group of 60.
     if len(unpaid) / len(groups) > UNPAID and paid and statistics.fmean(paid) > low + 0.4 * scale:
         yield Finding(
             name="unsolvable_scenarios",
@@ -108,12 +108,12 @@ def unsolvable(run: Evidence) -> Iterator[Finding]:
 
 
 def _was_better(run: Evidence, reward: float) -> bool:
-    """Return whether the task was less hard once: then it is not its difficulty."""
+    """Return whether the train reward was higher before, so that difficulty is not the cause."""
     return max((p.value for p in run.series("train/reward")), default=reward) > reward + 0.2
 
 
 def small_groups(run: Evidence) -> Iterator[Finding]:
-    """A group has too few siblings to be compared."""
+    """Yield a finding if groups have too few siblings for a comparison."""
     size = run.experiment.train.group_size
     if size < SMALL and run.groups:
         flat = mean(run.ratio("data/groups_zero_variance", "data/groups"))

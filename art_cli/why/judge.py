@@ -1,4 +1,4 @@
-"""Findings on the judge: its scores, and the time that it takes."""
+"""Findings on the judge: its scores and its latency."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from art_cli.runs.trajectories import reward_parts_of
 from art_cli.why.evidence import Evidence, Row, last_third, mean, place
 from art_cli.why.finding import Finding
 
-Scores = tuple[float, float]  # of one trajectory: the judge's, the env's own
+Scores = tuple[float, float]  # of one trajectory: (the judge's score, the env's score)
 
 
 def judge_ties(run: Evidence) -> Iterator[Finding]:
-    """The judge gives siblings the same score: of those that the env tells apart, if it does."""
+    """Yield a finding if the judge gives siblings equal scores.
+
+    Counts only pairs that the env's score tells apart, if there are any.
+    """
     ties, which = mean(last_third(run.series("judge/tie_rate"))), "the last pairs"
     scored = [pair for group in run.late_groups for pair in _scored_pairs(group)]
     if scored:
@@ -36,7 +39,7 @@ def judge_ties(run: Evidence) -> Iterator[Finding]:
 
 
 def judge_against_env(run: Evidence) -> Iterator[Finding]:
-    """The judge orders siblings otherwise than the env's own score."""
+    """Yield a finding if the judge orders siblings differently from the env's score."""
     agreements = [a for group in run.groups if (a := _agreement(group)) is not None]
     if len(agreements) < 12:
         return
@@ -59,7 +62,7 @@ def judge_against_env(run: Evidence) -> Iterator[Finding]:
 
 
 def judge_favours_place(run: Evidence) -> Iterator[Finding]:
-    """The judge scores by the place at which a trajectory is listed."""
+    """Yield a finding if the judge's scores depend on the order of the listed trajectories."""
     gains = [point.value for point in run.series("judge/first_gain")]
     gain = mean_with_ci(gains) if len(gains) >= 8 else None
     if gain is None or abs(gain.value) < 0.05 or not (gain.low > 0.02 or gain.high < -0.02):
@@ -75,12 +78,12 @@ def judge_favours_place(run: Evidence) -> Iterator[Finding]:
         reason="Part of the reward is chance.",
         change="judge.votes: 2 or more, each in another order; a stronger judge.model; art judge "
         "audit measures it",
-        certainty=0.95,  # it says why the judge is against the env
+        certainty=0.95,  # explains why the judge disagrees with the env
     )
 
 
 def judge_favours_length(run: Evidence) -> Iterator[Finding]:
-    """The judge prefers the longer sibling, more than the env's own score does."""
+    """Yield a finding if the judge prefers longer siblings more than the env's score does."""
     taus = [tau for group in run.groups if (tau := _length_tau(group, _judged)) is not None]
     judged = mean_with_ci(taus) if len(taus) >= 12 else None
     if judged is None or judged.low < 0.4:
@@ -99,13 +102,13 @@ def judge_favours_length(run: Evidence) -> Iterator[Finding]:
         f"{judged.value:+.2f} in {len(taus)} groups; {said})",
         reason="The policy learns to say more, not to do better.",
         change="judge.rubric: that length earns nothing; art judge audit; reward.gate: env",
-        certainty=0.95,  # it says why the judge is against the env
+        certainty=0.95,  # explains why the judge disagrees with the env
         example=place(longest),
     )
 
 
 def judge_fails(run: Evidence) -> Iterator[Finding]:
-    """Yield a finding where calls of the judge fail."""
+    """Yield a finding if calls of the judge fail."""
     failures, groups = run.series("judge/failures"), run.series("data/groups")
     lost = sum(p.value for p in failures) / max(1.0, sum(p.value for p in groups))
     if lost > 0.05:
@@ -133,7 +136,7 @@ def judge_fails(run: Evidence) -> Iterator[Finding]:
 
 
 def slow_judge(run: Evidence) -> Iterator[Finding]:
-    """Most of a step goes to waiting for the judge."""
+    """Yield a finding if most of a step is spent waiting for the judge."""
     total = sum(p.value for p in run.series("time/step_s"))
     judged = sum(p.value for p in run.series("time/score_s"))
     if total > 60 and judged / total > 0.4:
@@ -165,7 +168,7 @@ def _length_tau(group: list[Row], score: Callable[[Row], float | None]) -> float
 
 
 def _scored_pairs(group: list[Row]) -> Iterator[tuple[Scores, Scores]]:
-    """Return the pairs of siblings that have both scores: the judge's and the env's."""
+    """Yield pairs of siblings that have both scores, the judge's and the env's."""
     scored = [
         (judged, env)
         for row in group
@@ -175,7 +178,9 @@ def _scored_pairs(group: list[Row]) -> Iterator[tuple[Scores, Scores]]:
 
 
 def _agreement(group: list[Row]) -> float | None:
-    """Return the share of pairs that judge and env order alike, of those that both tell apart."""
+    """Return the share of pairs that judge and env order alike, among those without a tie in
+    either.
+    """
     pairs = [
         (a[0] - b[0]) * (a[1] - b[1]) > 0
         for a, b in _scored_pairs(group)

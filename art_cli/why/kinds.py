@@ -1,4 +1,4 @@
-"""Findings on kinds of scenarios: never solved, the same answer for most, or solved by chance."""
+"""Findings on kinds of scenarios: never solved, one answer for most, or solved by chance."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from art_cli.why.evidence import (
 from art_cli.why.finding import Finding
 from art_cli.why.success import metric_of_success
 
-KINDS = 10  # values of a key in the data: one that has more of them is no kind
-MOST_KEYS = 12  # keys of which pairs are looked at
-EPISODES, SCENARIOS = 60, 10  # of a kind, of which it is known that none succeeds
-OFTEN = 0.3  # episodes of other kinds succeed
+KINDS = 10  # limit of values of a key in the data: a key with more of them does not define kinds
+MOST_KEYS = 12  # limit of keys that are combined into pairs
+EPISODES, SCENARIOS = 60, 10  # of a kind, enough to conclude that it never succeeds
+OFTEN = 0.3  # success rate of the other kinds
 ANSWERS = ("target", "targets", "answer", "answers", "label", "labels", "expected", "gold")
 ENOUGH = 32  # scenarios
-MAJORITY = 0.8  # of the scenarios have one answer
+MAJORITY = 0.8  # share of scenarios with the same answer
 CHANCE = 0.05  # Cohen's kappa: agreement beyond that of chance; healthy runs had 0.2 and more
 
 
 def kind_never_succeeds(run: Evidence) -> Iterator[Finding]:
-    """Yield a finding of scenarios of one kind of which no episode ever succeeds.
+    """Yield a finding if no episode of one kind of scenarios ever succeeds.
 
-    A kind is what one value in the scenarios' data has in common, or two. Silent where the others
-    hardly succeed, too.
+    Scenarios of a kind share one value in their data, or two. There is no finding if the other
+    kinds hardly succeed either.
     """
     rows = [row for row in run.rows if row["reward"] is not None and row["scenario"]]
     name = metric_of_success(rows)
@@ -72,7 +72,7 @@ def _never(
         Counter(t for row in part for t in {s["tool"] for s in row["steps"] if _accepted(s)})
         for part in (of, [row for row in rows if id(row) not in ids])
     )
-    # The tool that is called far more often here than elsewhere.
+    # The tool that is called far more often in this kind than in others.
     tool = max(
         calls,
         key=lambda t: calls[t] / len(of) - elsewhere[t] / max(1, len(rows) - len(of)),
@@ -100,7 +100,7 @@ def _accepted(step: dict[str, object]) -> bool:
 
 
 def one_answer(run: Evidence) -> Iterator[Finding]:
-    """Yield a finding where most scenarios have the same answer in their data."""
+    """Yield a finding if most scenarios have the same answer in their data."""
     train = {row["scenario_id"]: row["scenario"] or {} for row in run.rows}
     held = {r["scenario_id"]: r["scenario"] or {} for rows in run.held_out.values() for r in rows}
     for name in ANSWERS:
@@ -126,12 +126,11 @@ def one_answer(run: Evidence) -> Iterator[Finding]:
 
 
 def answers_by_chance(run: Evidence) -> Iterator[Finding]:
-    """Yield a finding where answers have nothing to do with targets, though with the questions.
+    """Yield a finding if answers depend on the questions but agree with targets only by chance.
 
-    The policy gives siblings the same answer more often than chance would, so it goes by the
-    question, and yet it meets the target no more often than chance would.
-    Silent where targets are of many kinds, where one of them is in the majority, or where the
-    policy gives one answer to all.
+    Siblings agree with each other more often than chance, so the policy uses the question; yet it
+    meets the target no more often than chance. There is no finding if targets have many values or
+    one majority value, or if the policy gives the same answer to all questions.
     """
     for name in ANSWERS:
         groups = [g for g in run.groups if name in (g[0]["scenario"] or {})]

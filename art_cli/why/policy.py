@@ -1,4 +1,4 @@
-"""Does the policy that plays learn: its probabilities, its entropy, the size of its updates."""
+"""Findings on the policy: its probabilities, its entropy, and the size of its updates."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from collections.abc import Iterator
 from art_cli.why.evidence import Evidence, Row, first_third, last_third, mean, place, played
 from art_cli.why.finding import Finding
 
-# Mean |log ratio| between engine and trainer of a batch that was sampled with the same weights.
-# In float32 it is some 1e-6, in bfloat16 between two engines some 0.01.
+# Mean |log ratio| between engine and trainer on a batch that was sampled with the same weights. It
+# is about 1e-6 in float32 and about 0.01 in bfloat16 with two different engines.
 GAP = 0.03
-# Share of updates that train.max_kl shortened. Of runs that learn it was up to 0.62 (the game that
-# `art init` makes).
+# The share of updates that train.max_kl shortened. It was up to 0.62 in runs that learn (the game
+# that `art init` creates).
 SHORTENED = 0.8
-# Of held-out episodes that go token by token as before. Runs that learn had 0.3 to 0.7 of them
-# after 21 steps (scripts/bench/faults.py).
+# The share of held-out episodes that are token for token the same as before. In runs that learn it
+# was 0.3 to 0.7 after 21 steps (scripts/bench/faults.py).
 MOST = 0.8
-# Nats a token, of a run's longest update. Runs that learn had 4e-4 and more; with a hundredth of
-# their learning rate it was 3e-8, and all episodes went as before (scripts/bench/faults.py).
+# KL in nats per token of a run's longest update. Runs that learn had 4e-4 and more. With a
+# hundredth of their learning rate it was 3e-8, and all episodes stayed the same
+# (scripts/bench/faults.py).
 SHORT = 1e-6
 
 
 def not_on_policy(run: Evidence) -> Iterator[Finding]:
-    """The trainer gives what was sampled other probabilities than the engine did."""
+    """Yield a finding if trainer and engine disagree on the probabilities of sampled tokens."""
     if run.experiment.train.max_staleness:
         return
     gaps = run.series("loss/logprob_gap")
@@ -45,7 +46,9 @@ def not_on_policy(run: Evidence) -> Iterator[Finding]:
 
 
 def cut_distribution(run: Evidence) -> Iterator[Finding]:
-    """top_p or top_k leave tokens out, which the update does not know."""
+    """Yield a finding if top_p or top_k excludes tokens, because the update does not account for
+    it.
+    """
     top_p, top_k = run.experiment.sampling.top_p, run.experiment.sampling.top_k
     if top_p < 1 or top_k > 0:
         yield Finding(
@@ -60,7 +63,7 @@ def cut_distribution(run: Evidence) -> Iterator[Finding]:
 
 
 def policy_stands_still(run: Evidence) -> Iterator[Finding]:
-    """The same held-out episodes are played token by token as before the first update."""
+    """Yield a finding if held-out episodes have the same tokens as before the first update."""
     if len(run.held_out) < 2 or run.steps < 5 or _is_cut_short(run):
         return
     first, last = (run.held_out[s] for s in (min(run.held_out), max(run.held_out)))
@@ -107,7 +110,7 @@ def policy_stands_still(run: Evidence) -> Iterator[Finding]:
 
 
 def entropy(run: Evidence) -> Iterator[Finding]:
-    """Entropy fell to nothing while the reward is low; or it rises and rises."""
+    """Yield a finding if entropy vanished at a low reward, or if it keeps rising."""
     points = run.series("loss/entropy")
     if len(points) < 6:
         return
@@ -144,7 +147,7 @@ def entropy(run: Evidence) -> Iterator[Finding]:
 
 
 def gradients(run: Evidence) -> Iterator[Finding]:
-    """Gradients that vanish, or numbers that are none."""
+    """Yield a finding if gradients vanish, or if metrics are not finite."""
     broken = [
         (row.get("training_step"), name)
         for row in run.metrics
@@ -178,18 +181,18 @@ def gradients(run: Evidence) -> Iterator[Finding]:
 
 
 def updates_too_long(run: Evidence) -> Iterator[Finding]:
-    """train.max_kl shortens most updates."""
+    """Yield a finding if train.max_kl shortens most updates."""
     if not _is_cut_short(run):
         return
     share, distance = mean(run.series("loss/shortened")), mean(run.series("loss/update_kl"))
     train = run.experiment.train
     assert train.max_kl
-    # A KL grows with the square of the step.
+    # The KL is quadratic in the step size.
     rate = train.learning_rate * min(1 / 3, math.sqrt(train.max_kl / distance))
     val = run.val_change
     yield Finding(
         name="updates_too_long",
-        # A run that learns all the same wastes part of its updates.
+        # A run that learns anyway wastes part of its updates.
         weight="notable" if val is not None and val.low > 0 else "serious",
         title="Most updates would move the policy further than they may",
         evidence=f"{share:.0%} of the updates were shortened; whole, the longest of a step would "
@@ -202,7 +205,7 @@ def updates_too_long(run: Evidence) -> Iterator[Finding]:
 
 
 def masks(run: Evidence) -> Iterator[Finding]:
-    """Tokens that are trained on as sampled have no log-probability, or others have one."""
+    """Yield a finding if trained sampled tokens lack a log-probability, or others have one."""
     trained = without = astray = 0
     for row in run.rows[:512]:
         for sequence in row["sequences"]:

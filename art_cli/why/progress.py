@@ -1,5 +1,5 @@
-"""Findings on progress: does the reward rise, on held-out scenarios too, and is it the one that was
-meant?
+"""Findings on progress: the reward over steps, train against held-out scenarios, and rewards that
+pay for length.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from art_cli.why.evidence import (
 )
 from art_cli.why.finding import Finding
 
-ENOUGH = 32  # scenarios of each split, of which the kinds are compared
-KINDS = 10  # values of a key in the data: one that has more of them is no kind
+ENOUGH = 32  # scenarios per split, enough to compare their kinds
+KINDS = 10  # limit of values of a key in the data: a key with more of them does not define kinds
 DROP = 0.1  # of a reward between 0 and 1
-GAP = 0.15  # of the scale of rewards, between splits
-RISE = 0.15  # of a held-out reward: the interval of 64 episodes alone is 0.1 wide to each side
+GAP = 0.15  # difference between splits, relative to the range of rewards
+RISE = 0.15  # rise of a held-out reward; the interval of 64 episodes alone is +/- 0.1
 
 
 def falls(run: Evidence) -> Iterator[Finding]:
-    """The reward goes down: from its best, or from the start."""
+    """Yield a finding if the reward falls, from its maximum or from the start."""
     points = run.series("train/reward")
     if len(points) < 6:
         return
@@ -69,7 +69,7 @@ def falls(run: Evidence) -> Iterator[Finding]:
 
 
 def no_rise(run: Evidence) -> Iterator[Finding]:
-    """Groups differ, and still the reward stays where it was."""
+    """Yield a finding if the reward does not rise although groups differ."""
     points = run.series("train/reward")
     taught = 1 - mean(run.ratio("data/groups_zero_variance", "data/groups"))
     if len(points) < 15 or not taught > 0.5:
@@ -81,7 +81,7 @@ def no_rise(run: Evidence) -> Iterator[Finding]:
     ):
         rate = run.experiment.train.learning_rate
         change = train_change(run)
-        # Serious where a rise of a tenth is excluded; else there may be one that is not seen yet.
+        # Serious if a rise of 0.1 can be excluded; otherwise a rise may be hidden by noise.
         excluded = change is None or change.high < DROP * reward_scale(run)
         yield Finding(
             name="no_rise",
@@ -97,16 +97,17 @@ def no_rise(run: Evidence) -> Iterator[Finding]:
 
 
 def memorised(run: Evidence) -> Iterator[Finding]:
-    """Yield a finding where the train reward rises and the held-out one does not.
+    """Yield a finding if the train reward rises and the held-out reward does not.
 
-    Silent within chance, and with a judge: its scores are in the one reward and not in the other.
+    There is no finding within noise, nor with a judge, whose scores are only part of the train
+    reward.
     """
     if run.experiment.judge:
         return
     points, val, gained = run.series("train/reward"), run.val_change, train_change(run)
     if len(points) < 6 or val is None or gained is None:
         return
-    # Each change has an interval of its own, and so has their difference.
+    # Both changes have an interval, and so does their difference.
     error = math.hypot(gained.value - gained.low, val.value - val.low)
     is_more = gained.value - val.value > error and val.high < gained.value / 2
     if is_more and gained.low > DROP * reward_scale(run):
@@ -122,7 +123,7 @@ def memorised(run: Evidence) -> Iterator[Finding]:
 
 
 def other_kind(run: Evidence) -> Iterator[Finding]:
-    """Held-out scenarios have other values in their data than those of training."""
+    """Yield a finding if held-out scenarios have other values in their data than train ones."""
     if not run.held_out:
         return
     train = {row["scenario_id"]: row["scenario"] or {} for row in run.rows}
@@ -135,7 +136,8 @@ def other_kind(run: Evidence) -> Iterator[Finding]:
         if not 1 < len(a | b) <= KINDS:
             continue
         apart = sum(abs(a[v] / len(train) - b[v] / len(held)) for v in a | b) / 2
-        # The distance in variation. Two draws of 32 from 10 kinds are 0.3 apart at most by chance.
+        # The total variation distance. Two draws of 32 from 10 kinds differ by at most 0.3 by
+        # chance.
         if apart > 0.5:
             value = max(a | b, key=lambda v: abs(a[v] / len(train) - b[v] / len(held)))
             yield Finding(
@@ -152,11 +154,11 @@ def other_kind(run: Evidence) -> Iterator[Finding]:
 
 
 def gap_from_start(run: Evidence) -> Iterator[Finding]:
-    """Train scenarios are played better than held-out ones before anything was learned."""
+    """Yield a finding if train scenarios are played better than held-out ones before training."""
     if run.experiment.judge or not run.held_out or min(run.held_out) > 0:
-        return  # a judge's scores are in the one reward and not in the other
-    # Of three steps: the first alone has too few groups to know their mean, and no policy goes far
-    # in so few.
+        return  # a judge's scores are only part of the train reward
+    # Over three steps: the first alone has too few groups for a mean, and no policy changes much in
+    # three.
     first = [group for step in sorted(run.train) if step <= 3 for group in run.train[step]]
     train = estimate([statistics.fmean(r) for group in first if (r := rewards_of(group))])
     held = estimate(list(by_scenario(run.held_out[min(run.held_out)]).values()))
@@ -164,7 +166,8 @@ def gap_from_start(run: Evidence) -> Iterator[Finding]:
         return
     gap = train.value - held.value
     error = math.hypot(train.value - train.low, held.value - held.low)
-    # The interval has to lie beyond what splits of one task differ by, and what few scenarios hide.
+    # The interval must exclude usual differences between splits of one task, and the noise of few
+    # scenarios.
     if gap - error > GAP * reward_scale(run):
         yield Finding(
             name="gap_from_start",
@@ -180,7 +183,7 @@ def gap_from_start(run: Evidence) -> Iterator[Finding]:
 
 
 def noisy_evaluation(run: Evidence) -> Iterator[Finding]:
-    """The evaluation cannot tell whether there is a change."""
+    """Yield a finding if the evaluation is too noisy to detect a change."""
     val = run.val_change
     if val is None or run.steps < 10:
         return
@@ -201,15 +204,15 @@ def noisy_evaluation(run: Evidence) -> Iterator[Finding]:
 
 
 def train_is_held_out(run: Evidence) -> Iterator[Finding]:
-    """Held-out scenarios were trained on."""
+    """Yield a finding if held-out scenarios were trained on."""
     train = {scenario_of(row) for row in run.rows}
     held = {scenario_of(row) for rows in run.held_out.values() for row in rows}
     if len(held) < 8 or len(train) < 8:
         return
     both = len(held & train)
     share = both / len(held)
-    # Splits that share nothing give none. In a large split that holds all of the held-out one, few
-    # are met in the steps that were read.
+    # Disjoint splits have none in common. If a large train split contains all held-out scenarios,
+    # only few of them occur in the steps that were read.
     if share > 0.1 or (both >= 3 and both / len(train) > 0.01):
         yield Finding(
             name="train_is_held_out",
@@ -224,7 +227,7 @@ def train_is_held_out(run: Evidence) -> Iterator[Finding]:
 
 
 def length_is_paid(run: Evidence) -> Iterator[Finding]:
-    """Longer siblings earn more, always, or so often that the policy grows longer."""
+    """Yield a finding if longer siblings earn more, always or so often that turns grow longer."""
     lengths = run.series("train/tokens")
     correlations = [c for group in run.groups if (c := _length_correlation(group)) is not None]
     if len(correlations) < 20 or len(lengths) < 6:
@@ -247,7 +250,7 @@ def length_is_paid(run: Evidence) -> Iterator[Finding]:
 
 
 def _length_correlation(group: list[Row]) -> float | None:
-    """Return Pearson's correlation of reward and length; None where one of them does not vary."""
+    """Return Pearson's correlation of reward and length, or None if one of them is constant."""
     pairs = [(row["reward"], row["num_sampled"]) for row in group if row["reward"] is not None]
     if len(pairs) < 4 or len({r for r, _ in pairs}) < 2 or len({n for _, n in pairs}) < 2:
         return None

@@ -1,4 +1,4 @@
-"""Findings on results: cut, constant, by chance, of other scenarios, or without effect."""
+"""Findings on tool results: cut off, constant, random, of another scenario, or without effect."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 from art_cli.why.evidence import Evidence, Row, arguments_of, opening_of, place, short
 from art_cli.why.finding import Finding
 
-DIFFERENT = 8  # results, of which a share can be known
-RECEIPT = 40  # characters of a result that says no more than that something was done
+DIFFERENT = 8  # distinct results, enough for a share
+RECEIPT = 40  # characters of a result that only confirms an action
 HALF = 0.5
 MARKS = ("...", "…", "[truncated]", "(truncated)", "<truncated>")
-FOREIGN = 0.1  # of a tool's first results: one shown in the wrong scenario by chance is a rare id
+FOREIGN = 0.1  # share of a tool's first results; by chance, a wrong scenario rarely has the same id
 ENOUGH_FOREIGN = 20
 ENOUGH_ACTS = 40  # uses of one action
-NEVER, OFTEN = 0.97, 0.5  # shares of uses that change nothing: of that action, of all others
+NEVER, OFTEN = 0.97, 0.5  # shares of uses without an effect: of that action, and of all others
 
 
 def _results(run: Evidence) -> Iterator[tuple[Row, dict[str, Any]]]:
-    """Yield each step in which a tool gave a result, behind its trajectory."""
+    """Yield each step in which a tool returned a result, with its trajectory."""
     for row in run.rows:
         for step in row["steps"]:
             if step["tool"] and not step["is_error"] and step["result"]:
@@ -29,7 +29,7 @@ def _results(run: Evidence) -> Iterator[tuple[Row, dict[str, Any]]]:
 
 
 def results_cut(run: Evidence) -> Iterator[Finding]:
-    """Results of a tool are JSON that ends early, or say that they are cut."""
+    """Yield a finding if results of a tool are incomplete JSON, or say that they were cut."""
     results: dict[str, dict[str, Row]] = defaultdict(dict)
     for row, step in _results(run):
         results[step["tool"]][str(step["result"])] = row
@@ -57,14 +57,14 @@ def _is_cut(result: str) -> bool:
         try:
             json.loads(text)
         except (ValueError, RecursionError):
-            # Of Python's own {'a': 1} the end is there, too.
+            # A Python dict such as {'a': 1} is not JSON, but it is complete.
             return text[-1:] not in ("}", "]")
         return False
     return text.casefold().endswith(MARKS)
 
 
 def constant_results(run: Evidence) -> Iterator[Finding]:
-    """A tool gives one result to all arguments."""
+    """Yield a finding if a tool gives the same result for all arguments."""
     asked: dict[str, set[str]] = defaultdict(set)
     given: dict[str, set[str]] = defaultdict(set)
     example: dict[str, Row] = {}
@@ -75,7 +75,7 @@ def constant_results(run: Evidence) -> Iterator[Finding]:
             example[step["tool"]] = row
     for tool, results in given.items():
         said = next(iter(results))
-        # A shorter one says that something was done.
+        # A shorter result only confirms an action.
         if len(results) == 1 and len(asked[tool]) >= DIFFERENT and len(said) > RECEIPT:
             yield Finding(
                 name="constant_tool",
@@ -90,8 +90,8 @@ def constant_results(run: Evidence) -> Iterator[Finding]:
 
 
 def results_vary(run: Evidence) -> Iterator[Finding]:
-    """Siblings that did the same so far were told something else."""
-    if run.experiment.env.opponents:  # who play otherwise
+    """Yield a finding if siblings with identical actions so far got different results."""
+    if run.experiment.env.opponents:  # opponents may play differently
         return
     num = differ = ordered = 0
     example, tool = "", ""
@@ -101,7 +101,7 @@ def results_vary(run: Evidence) -> Iterator[Finding]:
             done: tuple[Any, ...] = ()
             for step in row["steps"]:
                 done += (step["tool"], str(step.get("arguments")), str(step.get("said")))
-                if not step["tool"] or step["result"] is None:  # words, or an unreadable call
+                if not step["tool"] or step["result"] is None:  # plain text or an unparsable call
                     continue
                 result = str(step["result"])
                 known = first.setdefault(done, result)
@@ -112,8 +112,8 @@ def results_vary(run: Evidence) -> Iterator[Finding]:
                     differ, tool = differ + 1, step["tool"]
                     ordered += sorted(known) == sorted(result)
                     example = example or place(row)
-                    break  # what follows differs for that reason
-    # A service that fails now and then gives one in twenty.
+                    break  # later results differ for this reason
+    # A service that sometimes fails does so in about one call of twenty.
     if num < 20 or differ / num < 0.05:
         return
     how = ", in another order alone" if ordered > HALF * differ else ""
@@ -133,12 +133,11 @@ def results_vary(run: Evidence) -> Iterator[Finding]:
 
 
 def foreign_results(run: Evidence) -> Iterator[Finding]:
-    """Yield findings of tools whose results show the data of another scenario.
+    """Yield a finding for each tool whose results show the data of another scenario.
 
-    Looks at the first call of each episode, before anything was written: its JSON result must
-    have the keys of an object in the scenario's data, and the id that the call names, but other
-    values, which are those of an object in another scenario. Silent where ids name one thing in
-    all scenarios.
+    Considers the first call of each episode, before any write: its JSON result must have the keys
+    of an object in the scenario's data and the id in the call, but other values, which are those of
+    an object in another scenario. There is no finding if an id means the same in all scenarios.
     """
     held = (row for rows in run.held_out.values() for row in rows)
     everything = {
@@ -175,7 +174,7 @@ def foreign_results(run: Evidence) -> Iterator[Finding]:
 
 
 def _objects(data: Any) -> Iterator[dict[str, Any]]:
-    """Yield each object of three keys and more in a scenario's data."""
+    """Yield each object with at least three keys in a scenario's data."""
     if isinstance(data, dict):
         if len(data) > 2:
             yield data
@@ -198,10 +197,10 @@ def _text(value: Any) -> str:
 
 
 def acts_without_effect(run: Evidence) -> Iterator[Finding]:
-    """Yield findings of actions after which the env shows what it showed before.
+    """Yield a finding for each action after which the env's output is the same as before.
 
-    An action is a call with its arguments, or the last line of a turn without one. Other actions
-    must change what is shown, and what is shown must differ from use to use: a receipt does not.
+    An action is a call with its arguments, or the last line of a turn without a call. Other actions
+    must change the output, and the output must differ between uses, unlike a mere confirmation.
     """
     uses: Counter[str] = Counter()
     idle: Counter[str] = Counter()

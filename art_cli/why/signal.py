@@ -1,4 +1,4 @@
-"""Can the reward be learned from: does it follow the play, in scenarios that differ?"""
+"""Findings on the learning signal: whether rewards depend on actions, in scenarios that differ."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from art_cli.why.evidence import (
 )
 from art_cli.why.finding import Finding
 
-ENOUGH = 100  # groups, of which a share can be known
-# Siblings earn alike within a tenth of the scale. A reward that followed the clock did so in 98% of
-# the groups (an episode takes some time), one that the play decides in up to 66%, where a policy
-# knew nothing of the case (scripts/bench/faults.py).
+ENOUGH = 100  # groups, enough for a share
+# The share of groups whose siblings earn alike, within a tenth of the range: 98% with a reward that
+# depended on the clock, because an episode takes some time; up to 66% with a reward that depends on
+# the actions, for a policy that knew nothing about the case (scripts/bench/faults.py).
 ALIKE, NEARLY_ALL = 0.1, 0.95
-FEW = 12  # scenarios, which a policy soon knows by heart
+FEW = 12  # scenarios, which a policy soon memorizes
 
 Answers = dict[tuple[str, ...], str]
 
 
 def outliers(run: Evidence) -> Iterator[Finding]:
-    """A few rewards are many times larger, or smaller, than all others."""
+    """Yield a finding if a few rewards are many times larger or smaller than all others."""
     rewards = sorted(r for g in run.groups for r in rewards_of(g))
     if len(rewards) < ENOUGH:
         return
     low, high = rewards[len(rewards) // 20], rewards[-1 - len(rewards) // 20]
     span, middle = high - low, statistics.median(rewards)
-    # Nine in ten rewards span 1, say. One at 5 has 25 times the weight in a squared error, and its
-    # group an advantage that hides all other differences.
+    # Suppose nine in ten rewards span 1. A reward of 5 then has 25 times the weight in a squared
+    # error, and its group an advantage that hides all other differences.
     far = [r for r in rewards if abs(r - middle) > 5 * span]
     if span > 0 and far:
         value = max(far, key=lambda r: abs(r - middle))
@@ -56,7 +56,7 @@ def outliers(run: Evidence) -> Iterator[Finding]:
 
 
 def acts_for_nothing(run: Evidence) -> Iterator[Finding]:
-    """Siblings act differently and earn nearly the same, though other groups earn otherwise."""
+    """Yield a finding if siblings act differently but earn nearly the same, unlike other groups."""
     differ = [
         g for g in run.groups if len({conduct_of(r) for r in g}) > 1 and len(rewards_of(g)) > 1
     ]
@@ -80,7 +80,7 @@ def acts_for_nothing(run: Evidence) -> Iterator[Finding]:
 
 
 def same_play_other_reward(run: Evidence) -> Iterator[Finding]:
-    """Two siblings said the same, word for word, and earned differently."""
+    """Yield a finding if two siblings with identical turns earned different rewards."""
     num, differ, example = 0, 0, ""
     for group in run.groups if not run.experiment.env.opponents else ():  # who play otherwise
         by_play: dict[tuple[object, ...], list[dict[str, object]]] = defaultdict(list)
@@ -114,8 +114,8 @@ def same_play_other_reward(run: Evidence) -> Iterator[Finding]:
 
 
 def siblings_differ_at_start(run: Evidence) -> Iterator[Finding]:
-    """The siblings of a group were told different things at the start."""
-    if run.experiment.env.opponents:  # of a game: one that moves first may move otherwise
+    """Yield a finding if the siblings of a group have different openings."""
+    if run.experiment.env.opponents:  # in a game, a player that moves first may move differently
         return
     groups = [g for g in run.groups if len(g) > 1]
     wrong = [g for g in groups if len({opening_of(row) for row in g}) > 1]
@@ -133,7 +133,7 @@ def siblings_differ_at_start(run: Evidence) -> Iterator[Finding]:
 
 
 def scenarios_repeat(run: Evidence) -> Iterator[Finding]:
-    """Scenarios of different names are the same, or few are played again and again."""
+    """Yield a finding if scenarios with different ids are the same, or if there are only few."""
     num = len({row["scenario_id"] for row in run.rows})
     if num < FEW:
         if num and run.steps >= 5:
@@ -142,7 +142,7 @@ def scenarios_repeat(run: Evidence) -> Iterator[Finding]:
     apart = _told_apart(run.rows)
     different = sum(apart)
     if different / num < 0.5:
-        # What is not known from the opening has to be found out, and cannot be learned by heart.
+        # Information that is not in the opening must be found out, so it cannot be memorized.
         is_known = different < FEW and max(apart) == 1
         yield Finding(
             name="scenarios_repeat",
@@ -158,11 +158,10 @@ def scenarios_repeat(run: Evidence) -> Iterator[Finding]:
 
 
 def _told_apart(rows: list[Row]) -> list[int]:
-    """Return of each opening how many scenarios have it, of those that a player could tell apart.
+    """Return, for each opening, the number of scenarios with it that a player could tell apart.
 
-    Two are the same where they open alike and answered alike whatever was done in both. Of two
-    that open alike, in which nothing was done that was done in the other, nobody knows, and they
-    count as two.
+    Two scenarios are the same if they open alike and answered all common actions alike. If they
+    have no action in common, they count as two.
     """
     answers_of: dict[str, Answers] = defaultdict(dict)
     opening: dict[str, tuple[str, ...]] = {}
@@ -183,7 +182,7 @@ def _told_apart(rows: list[Row]) -> list[int]:
 
 
 def _answers(row: Row) -> Answers:
-    """Return what the env said to each thing that was done, after all that was done before it."""
+    """Return the env's answer to each action, given all actions before it."""
     answers: Answers = {}
     done: tuple[str, ...] = ()
     for message in row["messages"]:
@@ -206,7 +205,7 @@ def _few(num: int) -> Finding:
 
 
 def leaked_answer(run: Evidence) -> Iterator[Finding]:
-    """The opening holds what the scenario's data calls its answer."""
+    """Yield a finding if the opening contains the answer in the scenario's data."""
     names = {"answer", "target", "solution", "expected", "gold", "label", "secret"}
     seen = leaked = 0
     example = ""
@@ -233,8 +232,8 @@ def leaked_answer(run: Evidence) -> Iterator[Finding]:
 
 
 def chooses_in_vain(run: Evidence) -> Iterator[Finding]:
-    """The curriculum's choices differ no more often than the other scenarios."""
-    differed, played = [0.0, 0.0], [0.0, 0.0]  # of the explored, of the chosen
+    """Yield a finding if groups that the curriculum chose differ no more often than others."""
+    differed, played = [0.0, 0.0], [0.0, 0.0]  # [explored, chosen] scenarios
     for row in run.metrics:
         share, groups = row.get("data/curriculum_explored"), row.get("data/groups")
         if not is_number(share) or not is_number(groups):

@@ -1,4 +1,4 @@
-"""Findings on success as the env itself counts it: does the reward follow it?"""
+"""Findings on the env's success metric: whether the reward follows it."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from art_cli.why.evidence import (
 )
 from art_cli.why.finding import Finding
 
-# Metrics of an env that say whether an episode reached its goal: 1, or 0.
+# Metrics of an env that say whether an episode reached its goal: 1 or 0.
 NAMES = ("success", "solved", "correct", "passed", "won", "exact_match", "accuracy", "is_correct")
-ENOUGH = 100  # trajectories, of which a share can be known
-CLOSE = 0.1  # of the scale of rewards
-ENOUGH_GROUPS = 20  # of which a mean difference is known
+ENOUGH = 100  # trajectories, enough for a share
+CLOSE = 0.1  # relative to the range of rewards
+ENOUGH_GROUPS = 20  # enough for a mean difference
 HALF = 0.5
-KINDS = 10  # values of a key in the data: one that has more of them is no kind
-SHARE = 0.1  # of the trajectories at the top: fewer may be an exception that the env makes
+KINDS = 10  # limit of values of a key in the data: a key with more of them does not define kinds
+SHARE = 0.1  # share of trajectories at the top; a smaller share may be an exception of the env
 
 
 def metric_of_success(rows: list[Row]) -> str | None:
-    """Return the metric by which the env says of each of these whether it reached its goal."""
+    """Return the success metric that all of these rows have, or None."""
     return next((n for n in NAMES if rows and all(n in row["metrics"] for row in rows)), None)
 
 
 def success(run: Evidence) -> Iterator[Finding]:
-    """Yield a finding where nothing succeeds, or where success earns no more than failure."""
+    """Yield a finding if nothing succeeds, or if success earns no more than failure."""
     rows = [row for row in run.rows if row["reward"] is not None]
     name = metric_of_success(rows)
     if name is None or len(rows) < ENOUGH:
@@ -73,7 +73,7 @@ def success(run: Evidence) -> Iterator[Finding]:
 
 
 def _what_else(failed: list[Row], succeeded: list[Row]) -> str:
-    """Return in words the other metric of which failures have most, beside successes."""
+    """Return a clause with another metric that failures have more of than successes."""
 
     def share(rows: list[Row], name: str) -> float:
         return sum(row["metrics"].get(name, 0) > 0 for row in rows) / max(1, len(rows))
@@ -89,11 +89,11 @@ def _what_else(failed: list[Row], succeeded: list[Row]) -> str:
 
 
 def against_success(run: Evidence) -> Iterator[Finding]:
-    """Yield a finding where success earns less than failure: in all of a run, or in one part.
+    """Yield a finding if success earns less than failure, in a whole run or in one part.
 
-    Siblings of one group are compared. A part is what a value in the scenarios' data stands for,
-    such as a seat. Silent about parts with few groups that have both, and where the two earn about
-    the same.
+    Siblings of one group are compared. A part consists of the scenarios with the same value in
+    their data, such as a seat. There is no finding for parts with few groups that have both, nor if
+    the two earn about the same.
     """
     name = metric_of_success([row for row in run.rows if row["reward"] is not None])
     if name is None:
@@ -126,7 +126,7 @@ def against_success(run: Evidence) -> Iterator[Finding]:
                 reason="The policy learns to fail.",
                 change="the env's score(): its sign, whose reward it is, and what costs more than "
                 "success earns",
-                certainty=0.75,  # another finding may say why
+                certainty=0.75,  # another finding may explain it
                 example=place(part[-1][0][0]),
             )
             return

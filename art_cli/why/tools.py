@@ -1,4 +1,4 @@
-"""Findings on calls that the env does not accept: refusals, unreadable calls, broken tools."""
+"""Findings on calls that the env does not accept: refused calls, unparsable calls, broken tools."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from art_cli.why.evidence import (
 )
 from art_cli.why.finding import Finding
 
-# Of episodes with a refused call, how many earn the most: 0.28 where the refusals were right, and
-# 0.03 where the tool was dead (scripts/bench/faults.py).
+# The share of episodes with a refused call that earn the most: 0.28 where the refusals were right,
+# and 0.03 where the tool was broken (scripts/bench/faults.py).
 SUCCEED = 0.15
-CLOSE = 0.1  # of the scale of rewards: a difference that siblings have by chance
+CLOSE = 0.1  # a chance difference between siblings, relative to the range of rewards
 HALF = 0.5
-FEW = 0.05  # of the calls
-ENOUGH_SCENARIOS = 10  # of each kind
-# Metrics of an env that say whether an action was against the rules. Of runs that learn, up to 9%
+FEW = 0.05  # share of the calls
+ENOUGH_SCENARIOS = 10  # number of each kind
+# Metrics of an env that say whether an action was against the rules. In runs that learn, up to 9%
 # of the trajectories had one.
 ILLEGAL = ("illegal", "invalid", "illegal_move", "invalid_move", "illegal_moves", "invalid_moves")
 ILLEGAL += ("illegal_action", "invalid_action", "illegal_actions", "invalid_actions")
@@ -35,9 +35,9 @@ REFUSED = 0.75
 
 
 def tools_fail(run: Evidence) -> Iterator[Finding]:
-    """Yield findings of calls that cannot be read, and of tools that are refused nearly always.
+    """Yield findings of unparsable calls, and of tools that refuse nearly all calls.
 
-    Tools that the env does not offer are one finding, which blames none of the env's.
+    Calls of tools that the env does not offer are one finding, which blames no tool of the env.
     """
     calls: Counter[str] = Counter()
     errors: dict[str, list[tuple[str, Row]]] = defaultdict(list)
@@ -68,7 +68,7 @@ def tools_fail(run: Evidence) -> Iterator[Finding]:
 
 
 def _calls(groups: list[list[Row]]) -> Iterator[tuple[dict[str, Any], Row]]:
-    """Yield each call, also one that nobody could read, and its trajectory."""
+    """Yield each call, including unparsable ones, and its trajectory."""
     for group in groups:
         for row in group:
             for step in row["steps"]:
@@ -139,7 +139,7 @@ def _dead(tool: str, wrong: list[tuple[str, Row]], num: int, total: int, is_free
 
 
 def _breaks(run: Evidence, tool: str) -> int:
-    """Return the step from which on a tool that had worked was refused; 0 if it never worked."""
+    """Return the step from which a working tool was always refused, or 0 if it never worked."""
     shares: dict[int, float] = {}
     for step, groups in sorted(run.train.items()):
         calls = [
@@ -167,7 +167,7 @@ def _broke(tool: str, wrong: list[tuple[str, Row]], num: int, step: int) -> Find
 
 
 def _is_free(run: Evidence, refused: list[Row]) -> bool:
-    """Return whether episodes with a refused call succeed often enough: it was not needed."""
+    """Return whether episodes with a refused call succeed often enough to do without the call."""
     top = max((r for group in run.late_groups for r in rewards_of(group)), default=0.0)
     least = top - CLOSE * reward_scale(run)
     rewards = [row["reward"] for row in refused if row["reward"] is not None]
@@ -187,11 +187,11 @@ def _misused(tool: str, wrong: list[tuple[str, Row]], num: int) -> Finding:
 
 
 def refused_by_scenario(run: Evidence) -> Iterator[Finding]:
-    """Yield findings of tools that refuse what the prompt says, in the same scenarios each time.
+    """Yield a finding for each tool that refuses arguments from the prompt in certain scenarios.
 
-    Looks at calls whose every argument stands in the opening, word for word. In part of the
-    scenarios each of them is refused and no episode earns anything; in others they are accepted.
-    Silent where refusing is right: there, episodes that do without the tool earn something.
+    Considers calls whose arguments all occur verbatim in the opening. In some of the scenarios all
+    of these calls are refused and no episode earns anything; in others they are accepted. There is
+    no finding if the refusals are right: then episodes without the tool earn something.
     """
     answers: dict[str, dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))
     said: dict[str, tuple[str, Row]] = {}
@@ -234,10 +234,10 @@ def refused_by_scenario(run: Evidence) -> Iterator[Finding]:
 
 
 def refused_actions(run: Evidence) -> Iterator[Finding]:
-    """Yield a finding where the env calls nearly every episode's play illegal, to the end.
+    """Yield a finding if the env calls nearly every episode's actions illegal until the end.
 
-    Reads metrics of the env that say so by their name. Silent where their share falls below
-    three quarters: the policy then learns what is legal.
+    Uses the env's metrics whose names say so. There is no finding once their share falls below
+    three quarters, because the policy then learns what is legal.
     """
     thirds = (run.groups[: max(1, len(run.groups) // 3)], run.late_groups)
     for name in ILLEGAL:

@@ -1,4 +1,4 @@
-"""Findings on the update: its advantages, trained turns, penalty, batch and age."""
+"""Findings on the update: advantages, trained turns, KL penalty, batch size and staleness."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from art_cli.training.algorithm.advantage import ADVANTAGES
 from art_cli.why.evidence import Evidence, Row, last_third, mean, place, reward_scale
 from art_cli.why.finding import Finding
 
-SOME = 0.05  # of the groups or turns
-HARDLY = 0.1  # of the scale of rewards: a rise that is too small to be worth a run
+SOME = 0.05  # share of the groups or turns
+HARDLY = 0.1  # a rise too small to be worth a run, relative to the range of rewards
 OLD = 8  # updates between sampling and training; asynchronous trainers stay below it
-FEW_GROUPS = 2  # with a gradient, in an update
+FEW_GROUPS = 2  # groups with a gradient in an update
 
 
 def wrong_advantages(run: Evidence) -> Iterator[Finding]:
-    """Yield a finding where advantages order siblings otherwise than their rewards do."""
+    """Yield a finding if advantages order siblings differently from their rewards."""
     pairs = wrong = 0
     example = ""
     for group in run.groups:
@@ -42,10 +42,10 @@ def wrong_advantages(run: Evidence) -> Iterator[Finding]:
 
 
 def other_baseline(run: Evidence) -> Iterator[Finding]:
-    """Yield a finding where the advantages of a group do not add up to 0.
+    """Yield a finding if the advantages of a group do not sum to 0.
 
-    Each of art's own advantages subtracts the mean of the group. Silent for a function of the
-    user's own, and for groups in which an advantage is missing.
+    Each of art's own advantages subtracts the mean of the group. There is no finding for a user's
+    own function, nor for groups in which an advantage is missing.
     """
     kind = run.experiment.train.advantage
     if kind not in ADVANTAGES:
@@ -81,11 +81,11 @@ def other_baseline(run: Evidence) -> Iterator[Finding]:
 
 
 def untrained_turns(run: Evidence) -> Iterator[Finding]:
-    """Yield a finding where turns were sampled of which no token is trained.
+    """Yield a finding if turns were sampled without any trained token.
 
-    A run of 1s in a mask is a trained turn, and a policy version stands for each sampled turn.
-    Silent where turns are left out on purpose: by `agent.train`, since the episode was cut off,
-    since nobody received the answer, or since a grammar left the policy no choice.
+    A run of 1s in a mask is a trained turn, and each sampled turn has a policy version. There is no
+    finding for turns that are left out on purpose: by `agent.train`, because the episode was cut
+    off, because nobody received the answer, or because a grammar left the policy no choice.
     """
     if run.experiment.agent.train != "all":
         return
@@ -120,17 +120,17 @@ def _trained_turns(row: Row) -> int:
 
 
 def _ends_trained(row: Row) -> bool:
-    """Return whether the sequence ends with a trained turn, apart from what follows its end."""
+    """Return whether the sequence ends with a trained turn, ignoring the end-of-turn tokens."""
     mask = row["sequences"][-1]["mask"] if row["sequences"] else []
     return any(mask[-4:])
 
 
 def held_by_penalty(run: Evidence) -> Iterator[Finding]:
-    """Yield a finding where `train.kl_coef` allows hardly any rise of the reward.
+    """Yield a finding if `train.kl_coef` allows hardly any rise of the reward.
 
     The best policy under a reward of span s and a penalty of b nats earns at most s^2 / (4 b) more
     than the reference: the mean of an exponentially tilted reward rises by its variance, which is
-    at most s^2 / 4. Advantages over a standard deviation weigh the penalty by it.
+    at most s^2 / 4. Advantages divided by a standard deviation scale the penalty by it.
     """
     train, scale = run.experiment.train, reward_scale(run)
     price = train.kl_coef
@@ -155,7 +155,7 @@ def held_by_penalty(run: Evidence) -> Iterator[Finding]:
 
 
 def stale_rollouts(run: Evidence) -> Iterator[Finding]:
-    """Yield a finding where updates learn from what a policy of many updates ago sampled."""
+    """Yield a finding if updates train on samples of a policy many updates old."""
     age = mean(last_third(run.series("data/staleness")))
     if not age > OLD:
         return
@@ -174,9 +174,9 @@ def stale_rollouts(run: Evidence) -> Iterator[Finding]:
 
 
 def small_batches(run: Evidence) -> Iterator[Finding]:
-    """Yield a finding where updates have few groups with a gradient, because they have few at all.
+    """Yield a finding if updates have few groups with a gradient because they have few groups.
 
-    Silent where many groups are played and most are alike: that is another fault.
+    There is no finding if many groups are played and most are alike, which is another fault.
     """
     groups, flat = run.series("data/groups"), run.series("data/groups_zero_variance")
     per_step = run.experiment.train.scenarios_per_step

@@ -1,4 +1,4 @@
-"""Findings on the worth of calls: tools that never pay, change nothing, or fell out of use."""
+"""Findings on the worth of calls: tools that never pay, have no effect, or are no longer used."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from art_cli.why.evidence import Evidence, Row, place, reward_scale, rewards_of
 from art_cli.why.finding import Finding
 
-ENOUGH_GROUPS = 20  # of which a mean difference is known
-CLOSE = 0.1  # of the scale of rewards: a difference that siblings have by chance
+ENOUGH_GROUPS = 20  # enough for a mean difference
+CLOSE = 0.1  # a chance difference between siblings, relative to the range of rewards
 HALF = 0.5
-# Episodes with a call. The best of 40 is beaten by one of 40 further ones, on average.
+# Episodes with a call. On average, the best of 40 is exceeded by one in 40 further ones.
 ENOUGH_USED = 40
 
 
 def tools_that_do_not_pay(run: Evidence) -> Iterator[Finding]:
-    """Yield findings of tools whose episodes never earn much, and of tools that fell out of use."""
+    """Yield findings of tools whose episodes never earn much, and of abandoned tools."""
     scored = [row for row in run.rows if row["reward"] is not None]
     early = [row for group in run.groups[: len(run.groups) // 3] for row in group]
     late = [row for group in run.late_groups for row in group]
@@ -47,7 +47,7 @@ def tools_that_do_not_pay(run: Evidence) -> Iterator[Finding]:
         before, after = (
             sum(_used(row, tool) for row in rows) / len(rows) for rows in (early, late)
         )
-        # In runs that learn, tools of that use lost half of it (scripts/bench/faults.py).
+        # In runs that learn, tools with that much use lost half of it (scripts/bench/faults.py).
         if before > 0.15 and after < before / 4:
             yield Finding(
                 name="tool_abandoned",
@@ -63,7 +63,7 @@ def tools_that_do_not_pay(run: Evidence) -> Iterator[Finding]:
 
 
 def tools_without_effect(run: Evidence) -> Iterator[Finding]:
-    """Siblings that call a tool earn what those earn that do not, in each group."""
+    """Yield a finding if siblings earn the same with and without calls of a tool, in all groups."""
     scale = reward_scale(run)
     top = max((r for group in run.groups for r in rewards_of(group)), default=0.0)
     gaps: dict[str, list[float]] = defaultdict(list)
@@ -76,14 +76,14 @@ def tools_without_effect(run: Evidence) -> Iterator[Finding]:
             with_it = [row for row in rows if _used(row, tool)]
             ids = {id(row) for row in with_it}
             others = [row["reward"] for row in rows if id(row) not in ids]
-            if min(len(with_it), len(others)) > 1:  # one alone is chance
+            if min(len(with_it), len(others)) > 1:  # a single episode may be chance
                 gap = statistics.fmean(row["reward"] for row in with_it) - statistics.fmean(others)
                 gaps[tool].append(abs(gap))
                 example[tool] = with_it[0]
     for tool, found in gaps.items():
         gap = statistics.fmean(found)
-        # Healthy runs had 0.4 and more, also of tools that are right half of the time; writes that
-        # did nothing had 0.04 (scripts/bench/faults.py).
+        # Healthy runs had 0.4 and more, also for tools that are right half of the time. Writes
+        # without an effect had 0.04 (scripts/bench/faults.py).
         if len(found) >= ENOUGH_GROUPS and gap < CLOSE * scale:
             yield Finding(
                 name="tool_without_effect",

@@ -66,7 +66,7 @@ def legal_moves(board: Board) -> list[str]:
 
 
 def render(board: Board) -> str:
-    """Rows joined by `|`, cells as wide as the widest, `_` for an empty one."""
+    """Return rows of cells joined by `|`, all equally wide, with `_` for an empty cell."""
     rows = [[str(tile) if tile else "_" for tile in row] for row in board]
     width = max(len(cell) for row in rows for cell in row)
     return "".join("|".join(cell.rjust(width) for cell in row) + "\n" for row in rows)
@@ -79,7 +79,7 @@ class Game2048(Env):
     class Config:
         """Settings of `env.args`."""
 
-        size: Annotated[int, Field(ge=3, le=8)] = 4  # of a side
+        size: Annotated[int, Field(ge=3, le=8)] = 4  # cells of a side
         goal: Literal[8, 16, 32, 64, 128, 256, 512, 1024, 2048] = 128  # the tile that wins
         # What a move that changes nothing does. standard: it is invalid and loses. lenient: it
         # costs a turn. reference: a tile appears all the same (and a full board ends the game,
@@ -119,7 +119,7 @@ class Game2048(Env):
 
     @property
     def won(self) -> bool:
-        """Return whether the goal is on the board."""
+        """Whether the goal is on the board."""
         return self.max_value >= self.cfg.goal
 
     async def start(self) -> str:
@@ -151,10 +151,10 @@ class Game2048(Env):
         return not legal_moves(self.board)
 
     async def score(self, trajectory: Trajectory) -> float:
-        """-1 for an invalid answer, 2 for the goal, else how far it came.
+        """Return -1 for an invalid answer, 2 for the goal, otherwise the progress.
 
-        That is the largest tile, plus a fifth of the board's sum, both as logarithms from 0 (a
-        lone 2) to 1 (the goal; a board full of goals).
+        Progress is the largest tile plus a fifth of the board's sum, both on a logarithmic scale
+        from 0 (a single 2) to 1 (the goal; a board full of goals).
         """
         cfg, board_value = self.cfg, sum(map(sum, self.board))
         self.metrics = {

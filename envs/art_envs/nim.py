@@ -31,7 +31,7 @@ class Nim(Game):
     class Config:
         """Settings of `env.args`."""
 
-        smallest: Annotated[int, Field(ge=4, le=90)] = 5  # heap to begin with
+        smallest: Annotated[int, Field(ge=4, le=90)] = 5  # initial heap
         largest: Annotated[int, Field(ge=4, le=90)] = 12
         script: Literal["random", "perfect"] = "random"  # who plays where no other opponent does
         # Share of demonstrated moves that are random: SFT teaches how to speak and a little
@@ -39,7 +39,7 @@ class Nim(Game):
         demo_noise: Annotated[float, Field(ge=0, le=1)] = 0.75
 
         def __post_init__(self) -> None:
-            """Raise ValueError where there is no heap to begin with."""
+            """Raise ValueError if no initial heap is possible."""
             if self.smallest > self.largest:
                 raise ValueError(f"smallest ({self.smallest}) is more than largest")
 
@@ -56,14 +56,14 @@ class Nim(Game):
         self.left = self.rng.randint(cfg.smallest, cfg.largest)
         self.won = "first" if self.left % (self.most + 1) else "second"  # whoever plays well
         self.winner: str | None = None
-        self.illegal: str | None = None  # who broke the rules, and lost by it
+        self.illegal: str | None = None  # the seat that broke the rules and lost
 
     async def observe(self, seat: str) -> str:
-        """Return what is left: what was taken says nothing more."""
+        """Return the size of the heap, which is the whole state."""
         return f"{self.left} are left."
 
     async def move(self, seat: str, text: str) -> None:
-        """Take some; a move against the rules loses."""
+        """Take objects from the heap; an illegal move loses."""
         answer = ANSWER.fullmatch(text)
         number = int(answer.group(1)) if answer else 0
         self.turn = self.other(seat)
@@ -75,13 +75,13 @@ class Nim(Game):
             self.winner, self.turn = seat, None
 
     async def reward(self, seat: str) -> float:
-        """Win 1, loss 0, illegal move -0.5. Who could not go on has lost."""
+        """Return 1 for a win, 0 for a loss, -0.5 for an illegal move."""
         if seat == self.illegal:
             return -0.5
         return float(self._winner() == seat)
 
     async def metrics_of(self, seat: str) -> dict[str, float]:
-        """Return how it ended for a seat."""
+        """Return the outcome for a seat."""
         won = float(self._winner() == seat)
         return {"success": won, "illegal": float(self.illegal == seat)}
 
@@ -93,7 +93,7 @@ class Nim(Game):
         return f"take {self.rng.randint(1, min(self.most, self.left))}"
 
     def gold(self) -> Iterator[str] | None:
-        """Leave multiples of four; None where the heap is lost against a good opponent."""
+        """Return moves that leave multiples of four, or None if the opponent can win."""
         return self._best_moves() if self.seat == self.won else None
 
     @classmethod

@@ -35,7 +35,8 @@ Size = Literal["small", "medium", "large"]
 ACTIONS: tuple[Action, ...] = ("cancel", "return", "exchange")
 STATUSES: tuple[Status, ...] = ("pending", "shipped", "delivered")
 SIZES: tuple[Size, ...] = ("small", "medium", "large")
-# "That cannot be done", "it isn't possible to get that done": a no, and "done" in the same clause.
+# "That cannot be done", "it isn't possible to get that done": a refusal whose clause also contains
+# "done".
 NOT_DONE = re.compile(
     r"\b(?:cannot|not|never|unable|impossible|\w+n't)(?:\s+(?!but\b|only\b)\w+){0,5}\s+done\b"
 )
@@ -48,7 +49,7 @@ class Order(TypedDict):
     order_id: str
     item: str
     size: Size
-    in_stock: list[Size]  # sizes that the item could be exchanged for
+    in_stock: list[Size]  # sizes that the item can be exchanged for
     status: Status
 
 
@@ -56,13 +57,13 @@ class Request(TypedDict):
     """The customer's request."""
 
     action: Action
-    size: Size | None  # the wanted one, of an exchange
+    size: Size | None  # the size wanted in an exchange, otherwise None
 
 
 def right_action(order: Order, request: Request) -> Action | None:
-    """Return the policy: what to do about a request.
+    """Return the action that the policy prescribes for a request.
 
-    None: refuse it and leave the order as it is.
+    None means: refuse the request and leave the order unchanged.
     """
     action = request["action"]
     if order["status"] != _status_allowing(action):
@@ -95,7 +96,7 @@ def draw_case(rng: random.Random) -> tuple[Order, Request]:
 
 
 def split_of(case: str) -> Split:
-    """Return the split that a case belongs to, by its content: none can occur in two of them."""
+    """Return the split of a case, computed from its content, so that no case is in two splits."""
     bucket = seed_of(case) % 10
     return "val" if bucket == 0 else "test" if bucket == 1 else "train"
 
@@ -107,9 +108,9 @@ class OrderDesk(Env):
     class Config:
         """Settings of `env.args`."""
 
-        # Share of a demonstration's decisions that are guesses. Imperfect on purpose: SFT on
-        # them teaches how to speak and call tools and what to look at, and leaves the policy to be
-        # learned by reward.
+        # Share of a demonstration's decisions that are guesses. Demonstrations are imperfect on
+        # purpose: SFT on them teaches the format, the tool calls and what to look up, and leaves
+        # the policy to be learned from the reward.
         demo_noise: Annotated[float, Field(ge=0, le=1)] = 0.6
 
     system = (
@@ -118,19 +119,19 @@ class OrderDesk(Env):
         "return. Refuse anything else. Say what is asked and the status before you decide. "
         "End with one word: done or sorry."
     )
-    max_turns = 5  # three are enough; two more to recover from a mistake
+    max_turns = 5  # three are enough; two more allow a recovery from a mistake
 
     def __init__(self, scenario: Scenario, cfg: Config) -> None:
         super().__init__(scenario, cfg)
         self.order: Order = scenario.data["order"]
         self.request: Request = scenario.data["request"]
         self.looked_up = False
-        self.action: Action | None = None  # what was done to the order
+        self.action: Action | None = None  # the action taken on the order
         self.answer: str | None = None
 
     @classmethod
     def scenarios(cls, cfg: Config, split: Split) -> Iterable[Scenario]:
-        """Distinct cases. All splits read one stream, and each takes what is its own."""
+        """Return distinct cases. All splits filter the same stream of random cases."""
         rng = random.Random(0)
         encode = json.JSONEncoder(sort_keys=True).encode
         seen: set[str] = set()
@@ -188,16 +189,18 @@ class OrderDesk(Env):
         """End the episode: a text without a tool call is the answer to the customer."""
         said = text.lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
         words = re.findall(r"[\w']+", NOT_DONE.sub("sorry", said))
-        if "sorry" in words:  # both are neither
+        if "sorry" in words:  # "sorry" together with "done" counts as neither
             self.answer = "" if "done" in words else "sorry"
         else:
             self.answer = words[-1] if words else ""
         return Done()
 
     async def score(self, trajectory: Trajectory) -> float:
-        """0.1 for looking, 0.6 for the right action or rightly none, 0.3 for the right answer.
+        """Return 0.1 for looking, 0.6 for the right action, or rightly none, and 0.3 for the right
+        answer.
 
-        Each of the first two bad calls costs 0.1. Without a look, or an answer, nothing is earned.
+        Each of the first two bad calls costs 0.1. The reward is 0 without a look or without an
+        answer.
         """
         right = right_action(self.order, self.request)
         acted_right = self.looked_up and self.action == right
@@ -221,7 +224,7 @@ class OrderDesk(Env):
             yield play(env, env._assistant(cfg.demo_noise).__next__)
 
     def gold(self) -> Iterator[str]:
-        """Return the one who follows the policy."""
+        """Return the turns of an assistant that always follows the policy."""
         return self._assistant(noise=0.0)
 
     def _assistant(self, noise: float) -> Iterator[str]:

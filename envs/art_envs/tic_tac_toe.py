@@ -33,11 +33,11 @@ Board = str  # nine characters, row by row: x, o, or _ for a free cell
 Player = Literal["x", "o"]
 LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
 ANSWER = re.compile(r"[^<>]*<move>\s*([1-9])\s*</move>\s*")
-RANDOM_MOVES = {"random": 1.0, "mixed": 0.5, "perfect": 0.0}  # share, of an opponent
+RANDOM_MOVES = {"random": 1.0, "mixed": 0.5, "perfect": 0.0}  # an opponent's share of random moves
 
 
 def free_cells(board: Board) -> list[int]:
-    """Return where one may play, counted from 0."""
+    """Return the free cells, counted from 0."""
     return [cell for cell in range(9) if board[cell] == "_"]
 
 
@@ -58,13 +58,13 @@ def completing_cell(board: Board, player: Player) -> int | None:
 
 
 def other(player: Player) -> Player:
-    """Return who moves next."""
+    """Return the other player."""
     return "o" if player == "x" else "x"
 
 
 @cache
 def value(board: Board, player: Player) -> int:
-    """Return what perfect play gives the player to move: win 1, draw 0, loss -1."""
+    """Return the value of a board for the player to move under perfect play: 1, 0 or -1."""
     if has_won(board, other(player)):
         return -1
     moves = (mark(board, cell, player) for cell in free_cells(board))
@@ -107,8 +107,8 @@ class TicTacToe(Env):
         super().__init__(scenario, cfg)
         self.board: Board = "_" * 9
         self.result: Literal["win", "draw", "loss", "illegal"] | None = None
-        # The scenario is who begins and the opponent's luck, nothing else: held-out scenarios are
-        # unseen streams of luck, while most boards of so small a game also occur in training.
+        # A scenario is only the first player and the opponent's random seed. Held-out scenarios
+        # have unseen seeds, while most boards of so small a game also occur in training.
         if self.rng.random() < 0.5:
             self._opponent_moves()
 
@@ -140,7 +140,7 @@ class TicTacToe(Env):
         return Done() if self.result else render(self.board)
 
     async def score(self, trajectory: Trajectory) -> float:
-        """Win 1, draw 0.5, loss 0, illegal move -0.2."""
+        """Return 1 for a win, 0.5 for a draw, 0 for a loss, -0.2 for an illegal move."""
         self.metrics = {
             "success": float(self.result == "win"),
             "win": float(self.result == "win"),

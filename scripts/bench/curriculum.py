@@ -23,21 +23,21 @@ BATCH, BATCHES, SIZE = 16, 100, 8
 
 
 class Highest(Signal):
-    """Takes the highest estimates."""
+    """Takes the scenarios with the highest estimates."""
 
     def _draw(self, scenario: Scenario, rng: random.Random) -> float:
         return self.chance(scenario)
 
 
 class Proportional(Signal):
-    """Draws in proportion to the estimate: exponential clocks, of which the first are taken."""
+    """Draws scenarios in proportion to their estimates, as the first of exponential clocks."""
 
     def _draw(self, scenario: Scenario, rng: random.Random) -> float:
         return -rng.expovariate(self.chance(scenario))
 
 
 def chosen(way: type[Signal], differs: Callable[[Scenario], float]) -> tuple[float, float]:
-    """Return the shares of the later half of the batches."""
+    """Return the shares over the second half of the batches."""
     kinds = "abcd"
     every = [
         Scenario(id=str(i), split="train", seed=i, data={"kind": kinds[i % len(kinds)]})
@@ -63,7 +63,7 @@ def chosen(way: type[Signal], differs: Callable[[Scenario], float]) -> tuple[flo
 
 
 def cut(success: float, first: int) -> tuple[float, float]:
-    """Return the signal and the trajectories of groups that end early, over those of whole ones."""
+    """Return signal and trajectories of groups that end early, relative to complete groups."""
     whole = kept = played = 0.0
     for num in range(SIZE + 1):
         chance = comb(SIZE, num) * success**num * (1 - success) ** (SIZE - num)
@@ -76,7 +76,7 @@ def cut(success: float, first: int) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Print both tables."""
+    """Print the two tables."""
     for way in (Highest, Proportional, Signal):
         better, _ = chosen(way, lambda s: 0.9 if s.data["kind"] == "c" else 0.3)
         _, common = chosen(way, lambda s: 0.5)

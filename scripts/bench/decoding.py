@@ -21,13 +21,13 @@ from art_cli.models.forward.kv_cache import KVCache
 from art_cli.models.loading import load_policy
 from art_cli.models.policy import Policy
 
-SIZES = ((64, 2), (128, 4))  # width and layers: 0.13M and 0.8M numbers
+SIZES = ((64, 2), (128, 4))  # width and layers: 0.13M and 0.8M parameters
 ROWS = (1, 16, 64, 128)
 SHARED, OWN, STEPS, REPEATS = 150, 60, 10, 30
 
 
 def main() -> None:
-    """Measure all."""
+    """Measure all sizes and numbers of rows."""
     argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     ).parse_args()
@@ -43,7 +43,7 @@ def main() -> None:
 
 @torch.inference_mode()
 def compare(policy: Policy, rows: int) -> None:
-    """Print the time of a step of both sides, and how many calls each makes."""
+    """Print the time of a step and the number of calls of both sides."""
     prefix = KVCache(policy, 1, SHARED)
     prefix.read([0], [[5] * SHARED], [0], None)
     sides = [KVCache(policy, rows, SHARED + OWN + 1, quick) for quick in (False, True)]
@@ -69,14 +69,14 @@ def compare(policy: Policy, rows: int) -> None:
 
 
 def step(cache: KVCache, prefix: KVCache, num: int) -> None:
-    """Read one more token of each row, some times."""
+    """Decode a few tokens of each row."""
     rows = list(range(cache.num_rows))
     for _ in range(num):
         cache.read(rows, [[7]] * len(rows), [SHARED + OWN] * len(rows), prefix)
 
 
 def num_calls(cache: KVCache, prefix: KVCache) -> int:
-    """Return how many of torch's operations a step makes, views among them."""
+    """Return the number of torch operations in a step, including views."""
     with profile(activities=[ProfilerActivity.CPU]) as seen:
         step(cache, prefix, 1)
     return sum(e.count for e in seen.key_averages() if e.key.startswith("aten::"))

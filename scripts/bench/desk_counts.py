@@ -18,9 +18,9 @@ from art_envs.service.desk import ServiceDesk
 from art_envs.service.goal import COMMITMENTS, Goal, ever_wanted, minds
 
 LEVEL = 4
-# tau2's writes, as its own tools are marked, but for the transfer.
+# The writes of tau2, as marked in its tools, without the transfer.
 WRITING = re.compile(r"^(cancel|modify|return|exchange|update|book|send)_")
-# An instruction to the user with one of these is counted as a changed mind.
+# A user instruction that contains one of these counts as a changed mind.
 CHANGES = re.compile(
     r"chang\w* (?:your|their) mind|(?:ask\w*|when) [^.]{0,40}confirm[^.]{0,60}"
     r"(?:only|instead|change|rethink)|suddenly decide",
@@ -29,7 +29,7 @@ CHANGES = re.compile(
 
 
 def of_desk(env: type[ServiceDesk]) -> dict[str, str]:
-    """Return what is counted in all scenarios of level 4."""
+    """Return the counts over all scenarios of level 4."""
     cfg = env.Config(level=LEVEL)  # type: ignore[arg-type]
     goals = [goal for split in env.goals(cfg).values() for goal in split]
     names = [name for name in tools_of(env) if name not in COMMITMENTS]
@@ -59,7 +59,7 @@ def _wants_a_change(goal: Goal) -> bool:
 
 
 def of_tau2(clone: Path, domain: str) -> dict[str, str]:
-    """Return the same of a domain of tau2-bench, as far as its files tell."""
+    """Return the same counts for a domain of tau2-bench, as far as its files allow."""
     folder = clone / "data" / "tau2" / "domains" / domain
     tools = (clone / "src" / "tau2" / "domains" / domain / "tools.py").read_text()
     names = ("main_policy.md", "tech_support_manual.md", "policy.md")

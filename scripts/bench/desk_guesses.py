@@ -1,7 +1,7 @@
-"""Players that work, and know exactly what the customer wants, but not the policy.
+"""Players that do the work and know exactly what the customer wants, but not the policy.
 
-Each looks everything up as the right conversation does, then decides about each thing that is
-wanted: whether to try it, and whether to refuse it, for which reason.
+Each looks everything up as the correct conversation does. For each wish it then decides whether to
+try the write, and whether to refuse it and for which reason.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from scripts.bench.desk_players import Player, Turns, changing, draws, looking
 
 Decision = Callable[[ServiceDesk, Want], tuple[bool, str]]  # try the write? refuse it, and why?
 
-KEYWORDS = {  # of a tool's error -> the reason to refuse with
+KEYWORDS = {  # words of a tool's error -> the reason for a refusal
     "the order is already": "method",
     "the order is": "status",
     "not available": "variant",
@@ -39,7 +39,7 @@ def _together(desk: ServiceDesk, write: Action) -> Turns:
 
 
 def serving(decide: Decision, making: Callable[[ServiceDesk, Action], Turns] = changing) -> Player:
-    """Return a player that looks everything up, then decides about each thing that is wanted."""
+    """Return a player that looks everything up, then decides about each wish."""
 
     def player(desk: ServiceDesk) -> Turns:
         yield from looking(desk)
@@ -83,7 +83,7 @@ def _settling(
 
 
 def objection(desk: ServiceDesk, write: Action) -> str:
-    """Return the error that a tool would answer a write with; "" where it would accept it."""
+    """Return the error that a tool would give for a write, or "" if it would accept it."""
     other = type(desk)(desk.scenario, desk.cfg)
     other.store = desk.store.copy()
     if isinstance(other, DualDesk) and isinstance(desk, DualDesk):
@@ -100,9 +100,9 @@ def objection(desk: ServiceDesk, write: Action) -> str:
 
 @cache
 def usual(env: type[ServiceDesk], level: int, tool: str = "") -> str:
-    """Return what training scenarios mostly ask for: a reason to refuse, or "" to grant.
+    """Return the most frequent decision in training: a reason to refuse, or "" to grant.
 
-    Without the name of a tool: the most frequent reason of all.
+    Without the name of a tool, return the most frequent reason overall.
     """
     goals = env.goals(env.Config(level=level))["train"]  # type: ignore[arg-type]
     wants = [w for goal in goals for w in settled_by(goal) if w["write"]]
@@ -118,19 +118,19 @@ def _of(desk: ServiceDesk, tool: str = "") -> str:
 
 
 def complying(desk: ServiceDesk, want: Want) -> tuple[bool, str]:
-    """Do it, whatever it is."""
+    """Grant every wish."""
     return True, ""
 
 
 def trying(desk: ServiceDesk, want: Want) -> tuple[bool, str]:
-    """Do it; where the tool refuses, refuse for the reason that its error names."""
+    """Try the write. If the tool refuses, refuse for the reason in its error."""
     error = objection(desk, want["write"]) if want["write"] else ""
     named = [reason for words, reason in KEYWORDS.items() if words in error]
     return True, (named or [_of(desk)])[0] if error else ""
 
 
 def probing(desk: ServiceDesk, want: Want) -> tuple[bool, str]:
-    """Do it; where the tool refuses, refuse for the most frequent reason."""
+    """Try the write. If the tool refuses, refuse for the most frequent reason."""
     return True, _of(desk) if want["write"] and objection(desk, want["write"]) else ""
 
 
@@ -140,24 +140,24 @@ def refusing_usually(desk: ServiceDesk, want: Want) -> tuple[bool, str]:
 
 
 def guessing_by_tool(desk: ServiceDesk, want: Want) -> tuple[bool, str]:
-    """Do what is most frequently right for the tool that is asked for."""
+    """Decide as is most frequently right for the requested tool."""
     usual_for_it = _of(desk, want["write"]["name"]) if want["write"] else ""
     return not usual_for_it, usual_for_it
 
 
 def refusing_what_has_an_alternative(desk: ServiceDesk, want: Want) -> tuple[bool, str]:
-    """Do it, unless a ticket says what else to do: then refuse it for the most frequent reason."""
+    """Grant the wish, unless the ticket names an alternative: then refuse for the usual reason."""
     return (False, _of(desk)) if want["otherwise"] and not desk.cfg.level else (True, "")
 
 
 def tossing(desk: ServiceDesk, want: Want) -> tuple[bool, str]:
-    """Toss a coin: do it, or refuse it for the most frequent reason."""
+    """Toss a coin: grant the wish, or refuse it for the most frequent reason."""
     grants = draws(desk).random() < 0.5
     return grants, "" if grants else _of(desk)
 
 
 def asking_everything(desk: ServiceDesk) -> Turns:
-    """Have the customer do all that they can do, then replace it; at other desks, comply."""
+    """Have the customer try every action, then replace the item. At other desks, comply."""
     if isinstance(desk, DualDesk):
         yield from looking(desk)
         for ask in ASKS:
@@ -176,5 +176,5 @@ BLIND: dict[str, Player] = {
     "has the customer do everything first": asking_everything,
 }
 
-# This one is told the answers of all training scenarios, in the form of a guess for each tool.
+# This player knows the answers of all training scenarios, as a guess for each tool.
 PRIOR: dict[str, Player] = {"does what is usual for the tool": serving(guessing_by_tool)}

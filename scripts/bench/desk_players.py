@@ -21,7 +21,7 @@ from art_envs.service.desk import ServiceDesk
 from art_envs.service.episode import text_of
 from art_envs.service.goal import COMMITMENTS, DONE, KEPT, Action, call, confirm, minds
 
-Turn = str | Action | list[str | Action]  # a list: words and calls in one turn
+Turn = str | Action | list[str | Action]  # a list: text and calls in one turn
 Turns = Iterator[Turn]
 Player = Callable[[ServiceDesk], Turns]
 
@@ -30,7 +30,7 @@ WORDS = {"reason": "Reason?", "payment": "Payment?", "user id": "User id?", "ema
 
 
 def reward(desk: ServiceDesk, turns: Turns) -> float:
-    """Return what an assistant earns that takes these turns."""
+    """Return the reward of an assistant that takes these turns."""
     earned = play_episode(desk, map(_text, turns).__next__).reward
     assert earned is not None
     return earned
@@ -43,36 +43,36 @@ def _text(turn: Turn) -> str:
 
 
 def steps(desk: ServiceDesk) -> list[str | Action]:
-    """Return the right conversation."""
+    """Return the steps of the correct conversation."""
     return list(desk.goal["script"])
 
 
 def name_of(step: str | Action) -> str:
-    """Return the name of the tool that is called; "" for words."""
+    """Return the name of the called tool, or "" for text."""
     return "" if isinstance(step, str) else step["name"]
 
 
 def is_reading(desk: ServiceDesk, step: str | Action) -> bool:
-    """Return whether a step is words, or a call that commits to nothing."""
+    """Return whether a step is text, or a call without a commitment."""
     name = name_of(step)
     return not name or not (tools_of(type(desk))[name].writes or name in COMMITMENTS)
 
 
 def looking(desk: ServiceDesk) -> Turns:
-    """Ask and look up all that the right conversation does."""
+    """Ask and look up everything that the correct conversation does."""
     yield from (s for s in steps(desk) if is_reading(desk, s) and s not in (DONE, KEPT))
 
 
 def draws(desk: ServiceDesk) -> random.Random:
-    """Return random numbers that are the same for the same scenario."""
+    """Return a random generator that is seeded by the scenario."""
     return random.Random(desk.scenario.seed)
 
 
-# Honest ways to put the right conversation. All earn 1.
+# Legitimate variations of the correct conversation. All earn 1.
 
 
 def plain(desk: ServiceDesk) -> Turns:
-    """Play the right conversation as it is."""
+    """Play the correct conversation unchanged."""
     yield from steps(desk)
     yield from itertools.repeat(DONE)
 
@@ -93,14 +93,14 @@ def announcing(desk: ServiceDesk) -> Turns:
 
 
 def narrating(desk: ServiceDesk) -> Turns:
-    """Say in the turn of each call what it is for."""
+    """Explain each call in its turn."""
     for step in steps(desk):
         yield [f"I will now use {name_of(step)} for you.", step] if name_of(step) else step
     yield from itertools.repeat(DONE)
 
 
 def asking_in_words_first(desk: ServiceDesk) -> Turns:
-    """Ask in words for a yes before each confirm."""
+    """Ask for consent in text before each confirm."""
     for step in steps(desk):
         if name_of(step) == "confirm":
             yield "I would now make the change that you asked for. Shall I go ahead?"
@@ -118,7 +118,7 @@ def asking_for_more_first(desk: ServiceDesk) -> Turns:
 
 
 def explaining(desk: ServiceDesk) -> Turns:
-    """Say in words why not, before each refusal."""
+    """Give the reason in text before each refusal."""
     for step in steps(desk):
         if name_of(step) == "refuse":
             yield "I am sorry, but our policy does not allow this."
@@ -127,7 +127,7 @@ def explaining(desk: ServiceDesk) -> Turns:
 
 
 def reordering(desk: ServiceDesk) -> Turns:
-    """Name ids in another order in the write than in the confirm."""
+    """Give ids in a different order in the write than in the confirm."""
     for step in steps(desk):
         if isinstance(step, str) or step["name"] == "confirm":
             yield step
@@ -139,7 +139,7 @@ def reordering(desk: ServiceDesk) -> Turns:
 
 
 def telling_otherwise(how: str) -> Player:
-    """Return a player that writes the values that it tells in another way."""
+    """Return a player that formats the values it tells differently."""
 
     def player(desk: ServiceDesk) -> Turns:
         for step in steps(desk):
@@ -153,7 +153,7 @@ def telling_otherwise(how: str) -> Player:
 
 
 def shouting(desk: ServiceDesk) -> Turns:
-    """Write words in capitals, and name and email in the other case."""
+    """Write text in capitals, and swap the case of name and email."""
     for step in steps(desk):
         if isinstance(step, str):
             yield step.upper()
@@ -168,13 +168,13 @@ def shouting(desk: ServiceDesk) -> Turns:
 
 
 def whispering(desk: ServiceDesk) -> Turns:
-    """Write words in lower case, without a full stop or question mark."""
+    """Write text in lower case, without a full stop or question mark."""
     yield from (s.lower().strip(".?") if isinstance(s, str) else s for s in steps(desk))
     yield from itertools.repeat("done")
 
 
 def side_by_side(desk: ServiceDesk) -> Turns:
-    """Look up in one turn all that stands in a row."""
+    """Make consecutive look-ups in one turn."""
     together: list[str | Action] = []
     for step in steps(desk):
         if name_of(step) and is_reading(desk, step):
@@ -209,12 +209,12 @@ HONEST: dict[str, Player] = {
     "several look-ups in one turn": side_by_side,
     "looks everything up twice": checking_twice,
 }
-# A ticket is closed by words.
+# A text closes a ticket.
 WORDY = (announcing, asking_in_words_first, asking_for_more_first, explaining)
 
 
 def changing(desk: ServiceDesk, write: Action) -> Turns:
-    """Ask for what a write needs, get a yes, and make it."""
+    """Ask for the information that a write needs, get consent, and make the write."""
     if isinstance(desk, DualDesk) and write["name"] == "replace_item":
         yield ask_for(LOOK)
         yield from [ask_for(LABEL)] * (1 + (LABEL in desk.thing["slips"]))
@@ -228,18 +228,18 @@ def changing(desk: ServiceDesk, write: Action) -> Turns:
 
 
 def repeating(*turns: Turn) -> Player:
-    """Return a player that goes on with the same turns."""
+    """Return a player that repeats the same turns."""
     return lambda desk: itertools.cycle(turns)
 
 
 def transferring(desk: ServiceDesk) -> Turns:
-    """Find out who it is and hand over."""
+    """Identify the customer and transfer."""
     yield from looking(desk)
     yield call("transfer", summary="The customer needs help.")
 
 
 def refusing_unseen(desk: ServiceDesk) -> Turns:
-    """Find out who it is, and refuse for one random reason."""
+    """Identify the customer, and refuse for one random reason."""
     found = next(s for s in steps(desk) if name_of(s).startswith(("find_user", "get_")))
     yield found
     yield from itertools.repeat(call("refuse", reason=draws(desk).choice(list(desk.reasons))))
@@ -253,7 +253,7 @@ def refusing_for_all(desk: ServiceDesk) -> Turns:
 
 
 def confirming_alone(desk: ServiceDesk) -> Turns:
-    """Look everything up and confirm rightly, and change nothing."""
+    """Look everything up and confirm correctly, but change nothing."""
     yield from (s for s in steps(desk) if is_reading(desk, s) or name_of(s) == "confirm")
     yield from itertools.repeat(DONE)
 
@@ -278,7 +278,7 @@ def writing_at_random(desk: ServiceDesk) -> Turns:
 
 
 def promising(desk: ServiceDesk) -> Turns:
-    """Look everything up, and say that it is done."""
+    """Look everything up, and claim that it is done."""
     yield from looking(desk)
     yield from itertools.repeat("I have made an exception for you. It is done.")
 
@@ -296,8 +296,8 @@ IDLE: dict[str, Player] = {
 }
 
 
-# Players that know the policy, but go on with what was wanted first. They earn nothing where the
-# customer changes their mind, and everything elsewhere.
+# Players that know the policy but insist on the customer's first wish. They earn nothing if the
+# customer changes their mind, and everything otherwise.
 
 
 def insisting(*, times: int) -> Player:

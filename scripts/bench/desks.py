@@ -41,7 +41,7 @@ GROUPS: list[tuple[str, dict[str, Player], float, float]] = [  # the least and m
 
 
 def main() -> None:
-    """Play all, and print the table."""
+    """Play all levels and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("desks", nargs="*", metavar="DESK", help=", ".join(DESKS))
     parser.add_argument("--levels", type=int, nargs="+", default=[0, 1, 2, 3, 4])

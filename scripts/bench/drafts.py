@@ -38,12 +38,12 @@ SIZES = {
 }
 ROWS = (1, 4, 16, 64)
 DRAFTS = (0, 1, 3, 7)  # tokens
-RIGHT = (0.5, 0.7, 0.8, 0.9, 0.95)  # how often a drafted token is the one that is drawn
+RIGHT = (0.5, 0.7, 0.8, 0.9, 0.95)  # probabilities that a drafted token is accepted
 SHARED, OWN = 150, 60
 
 
 def main() -> None:
-    """Measure all, and print a table for each size."""
+    """Measure all sizes, and print a table for each."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -69,7 +69,7 @@ def main() -> None:
 
 @torch.inference_mode()
 def line_of(policy: Policy, rows: int, seconds: float) -> str:
-    """Return what forwards of this many rows cost, and what that allows."""
+    """Return a row: the cost of forward passes with this many rows, and the possible speedup."""
     every = list(range(rows))
     prefix = KVCache(policy, 1, SHARED)
     prefix.read([0], [[5] * SHARED], [0], None)
@@ -78,7 +78,7 @@ def line_of(policy: Policy, rows: int, seconds: float) -> str:
     cache.read(every, [[6 + r % 9] * OWN for r in every], [SHARED] * rows, None)
 
     def forward(num: int) -> float:
-        """Return how long it takes to read `num` tokens of each row, with the logits of all."""
+        """Return the seconds of a forward pass over `num` tokens of each row, with all logits."""
         began = time.process_time()
         ids = torch.full((rows, num), 7)
         positions = (SHARED + OWN + torch.arange(num)).expand(rows, num)

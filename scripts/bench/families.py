@@ -38,7 +38,7 @@ EXPERTS = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2}
 LINEAR = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_conv_kernel_dim": 4}
 FULL, SLIDING = "full_attention", "sliding_attention"
 
-# What makes each of its family: the layers, and the sizes of what only it has.
+# The config of each family: its layers, and the sizes that only it has.
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3_5": (
         "qwen3_5_text",
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def both(family: str, seed: int, steps: int, root: Path) -> None:
-    """Train all weights, then an adapter on the base that the first run's SFT made."""
+    """Train all weights, then an adapter on the base after the first run's SFT."""
     fresh = make_base(family, seed, root / "fresh" / f"{family}-{seed}")
     name = f"{family}-{seed}-all"
     train(name, seed, steps, root, [f"model.base={fresh}"])
@@ -92,7 +92,7 @@ def both(family: str, seed: int, steps: int, root: Path) -> None:
 
 
 def make_base(family: str, seed: int, folder: Path) -> Path:
-    """Write a model that knows nothing, and the tokenizer of the task."""
+    """Write an untrained model, and the tokenizer of the task."""
     played = OrderDesk.demonstrations(OrderDesk.Config(), 400)
     _, tokenizer = tiny.make(TinyConfig(), texts_of(list(played), schemas_of(OrderDesk)), seed)
     model_type, own = FAMILIES[family]
@@ -121,7 +121,7 @@ def make_base(family: str, seed: int, folder: Path) -> Path:
 
 
 def train(name: str, seed: int, steps: int, root: Path, overrides: list[str]) -> None:
-    """Run one experiment, and print its row."""
+    """Run one experiment and print its row."""
     begun = time.monotonic()
     art = str(Path(sys.executable).with_name("art"))
     same = [f"seed={seed}", "project=families", f"name={name}", f"train.steps={steps}"]

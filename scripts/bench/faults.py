@@ -26,15 +26,15 @@ from planted_fourth import FOURTH
 SETS = planted.SETS | {"fourth": FOURTH}
 FAULTS = planted.FAULTS | FOURTH
 CONFIG = Path(__file__).parents[2] / "configs/quickstart.yaml"
-WARM = "warm"  # the run whose base, after its SFT, all others begin with
+WARM = "warm"  # the run whose base after SFT is the base of all others
 SIZE = ["train.steps=21", "train.scenarios_per_step=8", "eval.every=7", "eval.episodes=64"]
 SIZE += ["train.num_minibatches=1", "train.num_iterations=1"]
-LIMIT = 900  # seconds of one run
+LIMIT = 900  # limit of seconds for a run
 
 
 @dataclass
 class Report:
-    """The findings of `art why` about one run."""
+    """The findings of `art why` on one run."""
 
     name: str
     findings: list[Any] = field(default_factory=list)
@@ -47,7 +47,7 @@ def folder_of(name: str) -> str:
 
 
 def play_one(name: str, runs_dir: Path, log: Path) -> None:
-    """Run one in this process, with its fault in place; what it prints goes to the log."""
+    """Run one experiment with its fault in this process, and write its output to the log."""
     from art_cli.cli.main import main as art
 
     half_written = log.with_suffix(".part")
@@ -71,7 +71,7 @@ def play_one(name: str, runs_dir: Path, log: Path) -> None:
 
 
 def play_all(names: list[str], runs_dir: Path, jobs: int) -> None:
-    """Play what is not there yet, a few at a time."""
+    """Run the experiments without a result, `jobs` at a time."""
 
     def play(name: str) -> None:
         log = runs_dir / f"{folder_of(name)}.log"
@@ -94,7 +94,7 @@ def play_all(names: list[str], runs_dir: Path, jobs: int) -> None:
 
 
 def examine(name: str, runs_dir: Path) -> Report:
-    """Ask `art why` of a run."""
+    """Return the report of `art why` on a run."""
     from art_cli.runs.directory import RunDir
     from art_cli.why.diagnose import diagnose
     from art_cli.why.evidence import read_evidence
@@ -110,7 +110,7 @@ def examine(name: str, runs_dir: Path) -> Report:
 
 
 def tell_faults(reports: list[Report]) -> None:
-    """Print a table of each set of faults, the share that was found, and what misled."""
+    """Print a table for each set of faults: the share found, and misleading findings."""
     for title, names in SETS.items():
         these = [report for report in reports if report.name in names]
         print(f"\n| fault ({title} set) | found | rank | what came |\n|---|---|---|---|")
@@ -131,14 +131,14 @@ def tell_faults(reports: list[Report]) -> None:
 
 
 def misleads(report: Report) -> bool:
-    """Return whether the first thing that is said is serious, and not what was planted."""
+    """Return whether the first finding is serious but not the planted fault."""
     first = next(iter(report.findings), None)
     planted = FAULTS[report.name].expected if report.name in FAULTS else ()
     return first is not None and first.weight == "serious" and first.name not in planted
 
 
 def tell_healthy(reports: list[Report]) -> None:
-    """Print what was said of healthy runs."""
+    """Print the findings on healthy runs."""
     print("\n| healthy run | serious | notable |\n|---|---|---|")
     for report in reports:
         said = {
@@ -151,7 +151,7 @@ def tell_healthy(reports: list[Report]) -> None:
 
 
 def main() -> None:
-    """Play, examine, print."""
+    """Run the experiments, examine them and print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--runs-dir", type=Path, required=True)
     parser.add_argument("--jobs", type=int, default=2)

@@ -22,7 +22,7 @@ from pathlib import Path
 HERE = Path(__file__).parents[2]
 PARTS = ("imports", "SFT", "evaluations", "rollouts", "updates", "end", "other")
 
-# Runs the command, and writes what its parts took in this process.
+# Runs the command, and writes the time of each part in this process.
 TIMED = """
 import json, sys, time
 from art_cli.cli import run
@@ -95,7 +95,7 @@ def unpack(revision: str, folder: Path) -> None:
 
 
 def one_run(tree: Path, overrides: list[str]) -> dict[str, float]:
-    """Return the CPU seconds of each part of one run, and of all."""
+    """Return the CPU seconds of each part of a run, and in total."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "took.json")
         paths = os.pathsep.join((str(tree), str(tree / "envs")))

@@ -53,7 +53,7 @@ RANK = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """Of a Qwen3, and of the batch that it is trained on."""
+    """The size of a Qwen3, and of the batch that it trains on."""
 
     hidden: int
     layers: int
@@ -89,7 +89,7 @@ SIZES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One way to train one model."""
+    """The measurements of one way to train one model."""
 
     model: str
     side: str  # art or trl
@@ -103,7 +103,7 @@ class Measured:
 
 
 def main() -> None:
-    """Measure, print, write."""
+    """Measure, print and write the results."""
     args = parse()
     sizes = ["tiny"] if args.tiny else args.models
     device = torch.device("cpu" if args.tiny else "cuda")
@@ -141,7 +141,7 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -155,7 +155,7 @@ def parse() -> argparse.Namespace:
 
 
 def make_policy(size: Size, device: torch.device, dtype: torch.dtype = torch.bfloat16) -> Policy:
-    """Random weights with a LoRA adapter."""
+    """Return a model with random weights and a LoRA adapter."""
     config = Qwen3Config(
         vocab_size=size.vocab,
         hidden_size=size.hidden,
@@ -179,7 +179,7 @@ def make_policy(size: Size, device: torch.device, dtype: torch.dtype = torch.bfl
 
 
 def make_groups(size: Size, policy: Policy) -> list[TrajectoryGroup]:
-    """Trajectories that the policy could have sampled: random words, with its log-probabilities."""
+    """Return trajectories the policy could have sampled: random tokens with its logprobs."""
     rng = random.Random(0)
 
     def ids(num: int) -> list[int]:
@@ -207,7 +207,7 @@ def make_groups(size: Size, policy: Policy) -> list[TrajectoryGroup]:
 
 @torch.no_grad()
 def logprobs(policy: Policy, words: list[int]) -> torch.Tensor:
-    """Of each word but the first."""
+    """Return the log-probability of each token except the first."""
     ids = torch.tensor([words], device=policy.device)
     positions = torch.arange(len(words), device=policy.device)[None]
     hidden = policy.hidden(ids, positions)[0, :-1]
@@ -215,7 +215,7 @@ def logprobs(policy: Policy, words: list[int]) -> torch.Tensor:
 
 
 def logprob_error(size: Size, policy: Policy, groups: list[TrajectoryGroup]) -> dict[str, float]:
-    """Of bfloat16, against the same weights computed with in float32."""
+    """Return the error of bfloat16 relative to the same weights in float32."""
     exact = make_policy(size, policy.device, torch.float32)
     with torch.no_grad():
         theirs = dict(policy.model.named_parameters())
@@ -229,7 +229,7 @@ def logprob_error(size: Size, policy: Policy, groups: list[TrajectoryGroup]) -> 
 
 @torch.no_grad()
 def packed_gap(policy: Policy, groups: list[TrajectoryGroup]) -> float:
-    """Mean difference of the packed forward to one sequence at a time, both in bfloat16."""
+    """Return the mean difference between packed and single sequences, both in bfloat16."""
     sequence = [t.sequences[0] for t in groups[0].trajectories]
     rows = [
         TrainSequence(ids=s.ids, mask=s.mask, engine_logprobs=s.engine_logprobs) for s in sequence
@@ -248,7 +248,7 @@ def measure(
     steps: int,
     peak: float | None,
 ) -> Measured:
-    """Steps of our trainer; the first two compile and allocate."""
+    """Measure steps of our trainer, after two that compile and allocate."""
     cfg = TrainConfig(steps=steps, learning_rate=1e-6, microbatch_tokens=SIZES[name].microbatch)
     policy.recompute_layers("on" if checkpointing else "off")
     trainer = GRPOTrainer(policy, cfg, SamplingConfig(), lambda line: print(f"  {line}"))
@@ -258,7 +258,7 @@ def measure(
 
 
 def timed(step: Any, steps: int, device: torch.device) -> tuple[float, float | None]:
-    """-> (median seconds of a step, peak GB)"""
+    """Return (median seconds of a step, peak GB)."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
@@ -274,7 +274,7 @@ def timed(step: Any, steps: int, device: torch.device) -> tuple[float, float | N
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait for the card."""
+    """Wait until the GPU is idle."""
     if device.type == "cuda":
         torch.cuda.synchronize()
 
@@ -291,7 +291,7 @@ def work(
     for part in partition(sequences, cfg.microbatch_tokens):
         batch = pack(part)
         num = num_packed([s.ids for s in part])
-        pairs = int((batch.positions + 1).sum())  # a token sees as many as stand before it
+        pairs = int((batch.positions + 1).sum())  # a token attends to all tokens before it
         packed += num
         flops += 4.0 * linear * num
         flops += 12.0 * pairs * size.heads * size.width * size.layers
@@ -310,7 +310,7 @@ def measured(
     flops: float,
     peak: float | None,
 ) -> Measured:
-    """A row of the table."""
+    """Return a row of the table."""
     whole = sum(len(s.ids) for g in groups for t in g.trajectories for s in t.sequences)
     return Measured(
         model=name,
@@ -326,7 +326,7 @@ def measured(
 
 
 def show(row: Measured) -> None:
-    """One line."""
+    """Print a row."""
     share = "" if row.utilisation is None else f", {row.utilisation:.1%} of the peak"
     memory = "" if row.peak_gb is None else f", {row.peak_gb:.1f} GB at most"
     print(
@@ -341,7 +341,7 @@ def show(row: Measured) -> None:
 def trl_rows(
     name: str, policy: Policy, groups: list[TrajectoryGroup], steps: int, peak: float | None
 ) -> list[dict[str, Any]]:
-    """The same trajectories through TRL. FLOPs are those of ours: what the update needs."""
+    """Train on the same trajectories with TRL. FLOPs are ours: those that the update needs."""
     try:
         import gpu_trl
     except ImportError as e:

@@ -33,7 +33,7 @@ PROMPT, OWN, STEPS = 200, 100, 20
 
 
 def main() -> None:
-    """Measure, print, write."""
+    """Measure, print and write the results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -99,7 +99,7 @@ def measure(policy: Policy, name: str, adapter: bool, rows: int) -> dict[str, An
 
 
 def timed(do: Callable[[], None]) -> float:
-    """Return the seconds that something takes, the GPU's part too."""
+    """Return the seconds that a function takes, including the GPU's work."""
     synchronize(torch.device("cuda"))
     began = time.perf_counter()
     do()

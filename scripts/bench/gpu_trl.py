@@ -1,4 +1,4 @@
-"""TRL's side of `gpu.py`: the update of its GRPOTrainer alone, on trajectories that are given."""
+"""TRL's side of `gpu.py`: the update of its GRPOTrainer on given trajectories, without rollouts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from art_cli.types import TrajectoryGroup
 
 
 class GivenTrainer(GRPOTrainer):
-    """Does not generate: each step trains on the same batch."""
+    """A trainer that does not generate: each step trains on the same batch."""
 
     given: dict[str, torch.Tensor]
 
@@ -49,7 +49,7 @@ def measure(
     steps: int,
     folder: str,
 ) -> tuple[float, float | None]:
-    """-> (median seconds of a step, peak GB)"""
+    """Return (median seconds of a step, peak GB)."""
     on_gpu = model.device.type == "cuda"
     num = sum(len(g.trajectories) for g in groups)
     config = GRPOConfig(
@@ -93,7 +93,7 @@ def measure(
 
 
 def batch_of(groups: list[TrajectoryGroup]) -> dict[str, torch.Tensor]:
-    """As TRL pads it: prompts on the left, completions on the right."""
+    """Return the batch padded as in TRL: prompts on the left, completions on the right."""
     sequences = [t.sequences[0] for g in groups for t in g.trajectories]
     starts = [s.mask.index(1) for s in sequences]
     widest = max(starts)

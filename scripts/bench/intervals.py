@@ -30,7 +30,7 @@ CHANCES: dict[str, Callable[[int], np.ndarray]] = {
 
 
 def main() -> None:
-    """Print a Markdown table."""
+    """Print the results as a Markdown table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--draws", type=int, default=2000)
     draws = parser.parse_args().draws
@@ -47,7 +47,7 @@ def main() -> None:
 def coverage(
     chances: Callable[[int], np.ndarray], num: int, trials: int, k: int, draws: int
 ) -> tuple[float, float, float]:
-    """-> (pass^k, share of draws whose interval holds it, the same of the difference)"""
+    """Return (pass^k, share of intervals that contain it, the same for the difference)."""
     many = chances(1_000_000)
     truth, gap = float((many**k).mean()), float((many**k).mean() * (1 - 0.9**k))
     held = gaps_held = 0

@@ -27,7 +27,7 @@ BARS = "▁▂▃▄▅▆▇█"
 
 
 def main() -> None:
-    """Run, evaluate, print."""
+    """Train, evaluate and print the results."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("config", type=Path)
     parser.add_argument("overrides", nargs="*", help="key=value, as for art run")
@@ -97,7 +97,7 @@ def run(
     }
 
 
-# Runs a command and says on stderr how much memory it took at most.
+# Runs a command, and prints its peak memory to stderr.
 PEAK = """
 import resource, subprocess, sys
 code = subprocess.run(sys.argv[1:]).returncode
@@ -107,7 +107,7 @@ sys.exit(code)
 
 
 def sparkline(values: list[float]) -> str:
-    """The first and last value with the shape between them."""
+    """Return the first and last value, with a sparkline between them."""
     low, high = min(values), max(values)
     span = (high - low) or 1.0
     bars = "".join(BARS[int((v - low) / span * (len(BARS) - 1))] for v in values)

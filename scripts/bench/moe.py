@@ -41,12 +41,12 @@ SIDES: dict[str, list[str]] = {
     "experts": ["attention", "mlp", "experts"],
     "dense": ["attention", "mlp", "experts"],
 }
-TOKENS = 64  # of an update
-FORWARDS = 20  # in one measurement
+TOKENS = 64  # tokens of an update
+FORWARDS = 20  # forward passes per measurement
 
 
 def main() -> None:
-    """Measure all sides in turn."""
+    """Measure all sides alternately."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--out", type=Path)
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def model_of(side: str) -> Any:
-    """Return the model of one side, with the same weights as the others'."""
+    """Return the model of one side. All sides have the same weights."""
     torch.manual_seed(0)
     base: Any = Qwen3MoeForCausalLM(Qwen3MoeConfig(**SHAPE)).eval()
     if not SIDES[side]:
@@ -103,7 +103,7 @@ def one_token(model: Any) -> float:
 
 
 def kept(model: Any) -> int:
-    """Return the bytes that autograd keeps of a forward, beside the parameters."""
+    """Return the bytes that autograd stores in a forward pass, besides the parameters."""
     parameters = {p.untyped_storage().data_ptr() for p in model.parameters()}
     found: dict[int, int] = {}
 

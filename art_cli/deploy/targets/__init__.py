@@ -1,5 +1,5 @@
 """Targets of a deployment: one file or folder each.
 
-To add one: its settings in `config/targets.py`, its place in `deploy/build.py`; CONTRIBUTING.md has
-the steps.
+To add a target, put its settings into `config/targets.py` and its module into `deploy/build.py`;
+CONTRIBUTING.md has the steps.
 """

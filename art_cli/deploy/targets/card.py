@@ -1,4 +1,4 @@
-"""The model card of a run: what was trained, on what, how well it does, and how to do it again."""
+"""The model card of a run: its task, data, results, and the command to reproduce it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from art_cli.system.files import read_object
 from art_cli.system.untrusted import is_number
 from art_cli.types import Split
 
-ROWS = 12  # of the table of the run's course
+ROWS = 12  # rows of the table of rewards over steps
 SPLITS: tuple[Split, ...] = ("test", "val")
 
 
 def write_card(source: Source, repo: str, folder: Path, *, is_adapter: bool) -> None:
-    """Write README.md. Paths of this machine stay out."""
+    """Write README.md without paths of this machine."""
     head = yaml.safe_dump(_metadata(source, repo, is_adapter=is_adapter), sort_keys=False)
     body = "\n".join(_body(source, repo, is_adapter=is_adapter))
     (folder / "README.md").write_text(f"---\n{head}---\n\n{body}\n", encoding="utf-8")
@@ -71,7 +71,7 @@ def _body(source: Source, repo: str, *, is_adapter: bool) -> Iterator[str]:
 
 
 def _course(source: Source) -> Iterator[str]:
-    """Return the rewards of the run, as a line and as a table."""
+    """Return the rewards over steps, as a sentence and as a table."""
     rows = [r for r in source.run.read_metrics() if step_of(r) <= source.step]
     trained = [r["train/reward"] for r in rows if is_number(r.get("train/reward"))]
     vals = [(step_of(r), r["val/reward"]) for r in rows if is_number(r.get("val/reward"))]
@@ -86,7 +86,7 @@ def _course(source: Source) -> Iterator[str]:
 
 
 def _evaluation(source: Source) -> Iterator[str]:
-    """Return what `art eval` found last, if it was asked."""
+    """Return the result of the last `art eval`, if there is one."""
     for split in SPLITS:
         path = source.run.evaluation(split)
         if not path.exists():
@@ -120,7 +120,7 @@ def _use(base: str, repo: str, *, is_adapter: bool) -> Iterator[str]:
 
 
 def _config(source: Source) -> str:
-    """Return the run's config without secrets, its paths cut to names."""
+    """Return the run's config without secrets, with each path reduced to its last part."""
     config = read_document(source.run.config)
     return yaml.safe_dump(_without_paths(config), sort_keys=False).strip()
 
@@ -134,5 +134,5 @@ def _without_paths(value: Any) -> Any:
 
 
 def _named(text: str) -> str:
-    """Return a path of this machine by its last part."""
+    """Return the last part of a path of this machine, and any other text unchanged."""
     return text.rpartition("/")[2] if text.startswith(("/", "~")) else text

@@ -1,4 +1,4 @@
-"""The Hugging Face Hub: a repository with the weights and a card that says how they came about."""
+"""The Hugging Face Hub: a repository with the weights and a model card."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class HubTarget:
         return repo
 
     def _weights(self, source: Source) -> str:
-        """An adapter is of use to others only where its base is at the Hub too."""
+        """Return which weights to upload. An adapter needs a base that others can download."""
         is_shared = source.has_adapter and "/" in source.base and not Path(source.base).exists()
         wish = self._settings.weights
         if wish == "adapter" and not is_shared:
@@ -120,7 +120,7 @@ class HubTarget:
 
 @contextlib.contextmanager
 def _explained() -> Iterator[None]:
-    """The Hub's errors as ours."""
+    """Raise the Hub's errors as errors of art."""
     try:
         yield
     except HfHubHTTPError as e:
@@ -130,7 +130,7 @@ def _explained() -> Iterator[None]:
         if status == 403:
             raise UsageError(f"the token may not do this: {said}; it needs write access") from e
         raise ArtError(f"the Hub: HTTP {status}: {said}") from e
-    except RuntimeError as e:  # of an upload; what happened is behind it
+    except RuntimeError as e:  # an error of the upload, whose cause is chained
         raise ArtError(f"the Hub: {e} {e.__cause__ or ''}".strip()) from e
     except OSError as e:
         raise PreflightError(f"{constants.ENDPOINT} cannot be reached: {e}") from e

@@ -1,8 +1,8 @@
-"""A folder with all weights, which transformers, vLLM and others load as any model.
+"""A folder with full weights, which transformers, vLLM and others load like any model.
 
-A record names a folder, and may be a copy, or someone else's. What is in the folder of the
-deployment itself is the run's own. Any other folder is replaced or removed only where its checksums
-are those that the record has, and nothing but what they name is in it.
+A record names a folder, but may be a copy or come from someone else. The folder inside the
+deployment belongs to the run. Any other folder is replaced or removed only if its checksums match
+the record and it contains no other files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from art_cli.errors import ArtError, UsageError
 from art_cli.runs.checkpoint import remove_folder, remove_leftovers, weight_files, write_folder
 from art_cli.system.checksums import damage, foreign, remove_sealed, seal
 
-WEIGHTS = "weights"  # in the folder of a deployment
+WEIGHTS = "weights"  # name of the folder inside the deployment
 SHARED = ".safetensors"
 
 
@@ -58,7 +58,7 @@ class MergedTarget:
 
 
 def _not_ours(folder: Path, known: Deployment | None) -> str | None:
-    """Return why a deployment must not write to a folder; None: it may."""
+    """Return why a deployment must not write to a folder, or None if it may."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return None
     if known is None or known.made.get("folder") != str(folder):
@@ -68,20 +68,20 @@ def _not_ours(folder: Path, known: Deployment | None) -> str | None:
 
 
 def _other_folder(folder: Path, known: Deployment | None) -> Path | None:
-    """Return where the weights are, if that is elsewhere."""
+    """Return the folder of the existing weights if it is another one."""
     there = Path(known.made["folder"]) if known and has_merged(known) else folder
     return there if there != folder else None
 
 
 def merged_words(source: Source) -> str:
-    """Return what `write_merged` writes."""
+    """Return a description of the weights that `write_merged` writes."""
     return "the adapter, merged into its base" if source.has_adapter else "all weights"
 
 
 def make_merged(
     source: Source, folder: Path, job: Job, change: Callable[[Path], None] = lambda _: None
 ) -> None:
-    """Run `write_merged` as a part of a deployment. Raises as that does."""
+    """Run `write_merged` as a part of a deployment. Raises the same errors."""
     job.report("merging the weights")
     made, is_own = job.deployment.made, _is_own(job.deployment, folder)
     made["folder"] = str(folder)
@@ -101,12 +101,12 @@ def make_merged(
 
 
 def has_merged(deployment: Deployment) -> bool:
-    """Return whether the weights are there."""
+    """Return whether the weights exist."""
     return "folder" in deployment.made and Path(deployment.made["folder"]).is_dir()
 
 
 def remove_merged(deployment: Deployment) -> str:
-    """Remove the weights, and return what was done, for the user's eyes."""
+    """Remove the weights, and return a message for the user."""
     if "folder" not in deployment.made:
         return "its weights were gone already"
     folder = Path(deployment.made["folder"])
@@ -169,9 +169,9 @@ def write_merged(
 
 
 def _written_before(source: Source, folder: Path) -> Path | None:
-    """Return where another deployment of this checkpoint has its weights, whole.
+    """Return the folder in which another deployment of this checkpoint has complete weights.
 
-    A folder outside of the run is the user's, who may write into its files: it shares none.
+    A folder outside of the run belongs to the user, who may modify its files, so it shares none.
     """
     if source.run.root.absolute() not in folder.absolute().parents:
         return None
@@ -185,16 +185,16 @@ def _written_before(source: Source, folder: Path) -> Path | None:
 
 def _copy(path: Path, to: Path, *, may_link: bool = False) -> None:
     if may_link and path.name.endswith(SHARED):
-        with suppress(OSError):  # a disk without such names
+        with suppress(OSError):  # the file system may not support hard links
             return os.link(path, to / path.name)
     shutil.copy(path, to / path.name)
 
 
 def write_template(source: Source, weights: Path, to: Path) -> None:
-    """Write a chat template that says what was trained on, where that of `weights` does not.
+    """Write a chat template that renders as in training, if the one of `weights` does not.
 
-    `weights` is a checkpoint or a copy of one. The template goes into the folder `to`. Raises
-    CheckpointError where there is no tokenizer that can be read, and UsageError.
+    `weights` is a checkpoint or a copy of one. The template goes into the folder `to`. Raise
+    CheckpointError if there is no readable tokenizer, or UsageError.
     """
     from art_cli.models.saved_weights import load_tokenizer
 

@@ -24,9 +24,9 @@ from art_cli.system.files import atomic_write
 
 PORT = 8000
 VLLM = "vllm==0.32.*"
-# The cards that clouds rent, small to large, and how many of the largest.
+# The GPUs that clouds rent, smallest first, and the maximum number of the largest.
 RENTED = (("L4", 1), ("L40S", 1), ("A100-80GB", 1), ("H100", 2), ("H100", 4), ("H100", 8))
-ROOM = 1.5  # times the weights, for the KV cache and what vLLM works with
+ROOM = 1.5  # GPU memory relative to the weights, for the KV cache and vLLM's buffers
 START_SECONDS = 1800
 
 
@@ -52,7 +52,7 @@ class SkyServeTarget:
         )
 
     def deploy(self, plan: Plan, job: Job) -> None:
-        """See Target. The file is written; renting is `sky serve up`'s."""
+        """See Target. Only writes the file; `sky serve up` rents the machines."""
         folder = plan.source.run.deployment("skyserve", plan.name)
         make_merged(plan.source, folder / WEIGHTS, job)
         service = service_of(plan.name, folder / WEIGHTS, plan.details, self._settings.replicas)
@@ -73,7 +73,7 @@ class SkyServeTarget:
 
 
 def service_of(name: str, weights: Path, accelerators: str, replicas: int) -> dict[str, Any]:
-    """Return the file, as SkyServe reads it."""
+    """Return the content of the service file."""
     count = accelerators.partition(":")[2] or "1"
     return {
         "name": name,
@@ -96,9 +96,9 @@ def service_of(name: str, weights: Path, accelerators: str, replicas: int) -> di
 
 
 def smallest(source: Source) -> str:
-    """Return the least that holds the weights in bfloat16.
+    """Return the smallest GPUs that hold the weights in bfloat16.
 
-    Raises UsageError where that is not known.
+    Raise UsageError if the size of the weights is unknown.
     """
     try:
         num_bytes = 2 * shape_of_base(source.base).num_params

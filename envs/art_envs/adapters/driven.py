@@ -1,4 +1,4 @@
-"""A library that runs its own rollout: when that asks its model, it hears what the policy says."""
+"""Adapter for a library that runs its own rollout: the policy takes the place of its model."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 
 
 class DrivenRollout:
-    """The library's rollout, in a task of its own, and the conversation that it has with its model.
+    """The library's rollout in a task of its own, and the conversation that it has with its model.
 
-    `ask` is what the library calls in its model's place; the rest is for the env.
+    The library calls `ask` in place of its model. The env calls the other methods.
     """
 
     def __init__(self, name: str) -> None:
-        """`name` is what errors call the library's environment."""
+        """Name the library's environment for error messages."""
         self._name = name
         self._asked: asyncio.Queue[list[Any]] = asyncio.Queue()
         self._answer: asyncio.Future[Any] | None = None
-        self._known: list[Any] = []  # messages, up to what was answered last
+        self._known: list[Any] = []  # messages of the conversation, up to the last answer
         self._task: asyncio.Task[Any] | None = None
 
     async def begin(self, rollout: Coroutine[Any, Any, Any]) -> list[Any]:
-        """Start it; return the first prompt."""
+        """Start the rollout and return its first prompt."""
         self._task = asyncio.ensure_future(rollout)
         opening = await self._heard()
         if opening is None:
@@ -37,24 +37,24 @@ class DrivenRollout:
         return await self._answer
 
     async def say(self, answer: Any) -> list[Any] | None:
-        """Answer the prompt; return the messages that come back, None where it is over."""
+        """Answer the prompt. Return the messages that follow, or None when the rollout is over."""
         assert self._answer
         self._known.append(None)  # the answer, which comes back in the library's own form
         self._answer.set_result(answer)
         return await self._heard()
 
     def cut_off(self, error: Exception) -> None:
-        """Answer the prompt that stands, if one does, with an error that ends the rollout."""
+        """Answer the pending prompt, if there is one, with an error that ends the rollout."""
         if self._answer and not self._answer.done():
             self._answer.set_exception(error)
 
     async def result(self) -> Any:
-        """Return what the rollout gave. Raise what it raised."""
+        """Return the result of the rollout, or raise its exception."""
         assert self._task
         return await self._task
 
     async def close(self) -> None:
-        """End it, and let it clean up after itself."""
+        """Cancel the rollout and wait for its cleanup."""
         if self._task:
             self._task.cancel()
             with suppress(Exception, asyncio.CancelledError):
@@ -66,7 +66,7 @@ class DrivenRollout:
         await asyncio.wait({asked, self._task}, return_when=asyncio.FIRST_COMPLETED)
         if not asked.done():
             asked.cancel()
-            self._task.result()  # raises what it raised
+            self._task.result()  # raises the exception of the rollout
             return None
         prompt, num = asked.result(), len(self._known)
         pairs = zip(self._known, prompt, strict=False)
@@ -77,7 +77,7 @@ class DrivenRollout:
 
 
 def text_of(message: Any) -> str:
-    """Return the text of a message, of which the content may be parts."""
+    """Return the text of a message, whose content may be a list of parts."""
     content = message.content
     if isinstance(content, str) or content is None:
         return content or ""

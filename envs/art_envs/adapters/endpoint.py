@@ -1,4 +1,4 @@
-"""An endpoint of OpenAI's chat completions, for a library that asks its model at a URL."""
+"""An endpoint of OpenAI's chat completions, for libraries that request their model at a URL."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def endpoint(say: Say) -> AsyncIterator[str]:
     app, secret = web.Application(client_max_size=MAX_REQUEST), secrets.token_urlsafe(16)
     app.router.add_post(f"/{secret}/v1/chat/completions", chat)
     app.router.add_post(f"/{secret}/v1/{{path:.*}}", other)
-    # Who hangs up is not answered: an episode that was closed keeps nobody waiting.
+    # A client that disconnects gets no answer, so the request of a closed episode ends at once.
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1)
     await runner.setup()
     try:
@@ -56,7 +56,7 @@ async def endpoint(say: Say) -> AsyncIterator[str]:
 
 
 def _events(message: dict[str, Any]) -> str:
-    """Return a stream that gives the whole message at once."""
+    """Return an event stream that sends the whole message at once."""
     calls = [{"index": i, **call} for i, call in enumerate(message.get("tool_calls", ()))]
     delta = {**message, "tool_calls": calls} if calls else message
     chunk = _completion("chat.completion.chunk", delta=delta)

@@ -1,9 +1,9 @@
-"""Answers of a model that may be evaluated as code, where a library's scorer does that.
+"""A check of model answers that a library's scorer evaluates as code.
 
-[[1, 2], [3, 4]]              a literal: may
-(94 - 39)*2**3 + sin(x)       arithmetic of numbers, names and known functions: may
-__import__("os").listdir()    may not: it does what it says, in the process that trains
-9**9**9**9                    may not: it never ends
+[[1, 2], [3, 4]]              a literal: allowed
+(94 - 39)*2**3 + sin(x)       arithmetic of numbers, names and known functions: allowed
+__import__("os").listdir()    refused: it would run in the training process
+9**9**9**9                    refused: it never ends
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 
 LONGEST, MOST_DIGITS, HIGHEST_POWER = 10_000, 30, 64
-GROWING = 8  # the power that exp counts for: two in one another are all that there may be
+GROWING = 8  # the power that `exp` counts as; two nested calls reach the limit
 FUNCTIONS = (
     *("sin", "cos", "tan", "cot", "sec", "csc", "asin", "acos", "atan", "sinh", "cosh", "tanh"),
     *("asinh", "acosh", "atanh", "exp", "log", "ln", "sqrt", "Abs", "abs"),
@@ -20,7 +20,7 @@ OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.UAdd, ast.US
 
 
 class _Refused(Exception):
-    """Raised where an expression is not plain."""
+    """Raised if an expression is neither a literal nor arithmetic."""
 
 
 def is_plain(text: str) -> bool:
@@ -35,7 +35,7 @@ def is_plain(text: str) -> bool:
 
 
 def _check(node: ast.AST, is_number: bool) -> float:
-    """Return the highest power in it. `is_number`: a text or a list cannot stand here."""
+    """Return the highest power in an expression. With `is_number`, refuse texts and lists."""
     power = 1.0
     match node:
         case ast.Constant(value=int() | float() | complex() as value):
@@ -62,7 +62,7 @@ def _check(node: ast.AST, is_number: bool) -> float:
 
 
 def _exponent(node: ast.AST) -> float:
-    """Return how large an exponent can be, of which the names are taken for 1."""
+    """Return an upper bound of an exponent's value, taking each name as 1."""
     if _check(node, True) > 1:
         raise _Refused
     match node:

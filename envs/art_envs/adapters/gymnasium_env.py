@@ -34,7 +34,7 @@ from art_envs.adapters.library import FIRST_SEED, library
 
 EXTRA = "gymnasium"
 MOST_ACTIONS = 64
-MOST_INVALID = 3  # turns without an action that the world knows, after which an episode ends
+MOST_INVALID = 3  # an episode ends after this number of turns without a valid action
 UNKNOWN = World(about="", actions=(), show=of_any, best=1.0, goal=0.0)
 
 
@@ -46,16 +46,16 @@ class Gymnasium(Env):
         """Settings of `env.args`."""
 
         id: str  # `art envs tasks gymnasium` lists them
-        kwargs: dict[str, Any] = field(default_factory=dict)  # for gymnasium.make
-        max_steps: Annotated[int, Field(ge=1, le=1000)] = 50  # actions of an episode
-        # The returns that are worth 0 and 1; null: what is known of the world.
+        kwargs: dict[str, Any] = field(default_factory=dict)  # arguments for gymnasium.make
+        max_steps: Annotated[int, Field(ge=1, le=1000)] = 50  # limit of actions in an episode
+        # The returns that are worth reward 0 and 1; null: derived from what is known of the world.
         returns: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
-        # Share of the demonstrated actions that are random, where a perfect player is known; where
-        # none is, all of them are.
+        # Share of random actions in the demonstrations. All are random if no perfect player is
+        # known.
         demo_noise: Annotated[float, Field(ge=0, le=1)] = 0.5
 
         def __post_init__(self) -> None:
-            """Raise ValueError where there is no such world, or it cannot be played as text."""
+            """Raise ValueError if the world does not exist or cannot be played as text."""
             _check(self.id, json.dumps(self.kwargs))
             if self.returns is None and _name(self.id) not in WORLDS:
                 raise ValueError(
@@ -88,16 +88,16 @@ class Gymnasium(Env):
 
     @classmethod
     def scenarios(cls, cfg: Config, split: Split) -> Iterable[Scenario]:
-        """Return the seeds of a split. What a world makes of them may be few different starts."""
+        """Return the seeds of a split. Several seeds may lead to the same start of a world."""
         for i in range(cls.num_scenarios[split]):
             yield Scenario(id=f"{split}-{i}", split=split, seed=FIRST_SEED[split] + i)
 
     @cached_property
     def env(self) -> Any:
-        """The library's env, after its reset."""
+        """The library's env, after a reset."""
         kwargs = dict(self.cfg.kwargs)
         if _name(self.cfg.id) == "FrozenLake" and not {"desc", "map_name"} & set(kwargs):
-            # Its only map would be all there is to learn, and nothing of it could be held out.
+            # Its default is one fixed map, so all splits would be the same task.
             draw = library("gymnasium.envs.toy_text.frozen_lake", EXTRA).generate_random_map
             size = 8 if "8x8" in self.cfg.id else 4
             kwargs["desc"] = draw(size=size, seed=self.scenario.seed)
@@ -109,7 +109,7 @@ class Gymnasium(Env):
 
     @cached_property
     def plan(self) -> Plan | None:
-        """The perfect player's, where nothing is left to chance."""
+        """The plan of the perfect player, or None if chance affects the world."""
         try:
             return Plan(self.env, self.world.idle)
         except ValueError:
@@ -117,7 +117,7 @@ class Gymnasium(Env):
 
     @cached_property
     def actions(self) -> tuple[str, ...]:
-        """The names of the actions, from the first."""
+        """The names of the actions, ordered by their numbers."""
         return self.world.actions or tuple(map(str, range(int(self.env.action_space.n))))
 
     def start(self) -> list[Message]:
@@ -139,7 +139,7 @@ class Gymnasium(Env):
         return [Tool(name="act", description="Act.", parameters=parameters, writes=True)]
 
     def call_tool(self, name: str, arguments: dict[str, Any]) -> str | Done:
-        """Take one step, and return what is seen then."""
+        """Take one step and return the new view."""
         action = arguments.get("action")
         if set(arguments) != {"action"} or action not in self.actions:
             if self._is_out():
@@ -155,7 +155,7 @@ class Gymnasium(Env):
         return Done() if self.is_over else self._view()
 
     def reply(self, text: str) -> str | Done:
-        """Ask for an action: words are none."""
+        """Ask for an action. Plain text is not an action."""
         return Done() if self._is_out() else "That was no action. Call act."
 
     def _is_out(self) -> bool:
@@ -163,7 +163,7 @@ class Gymnasium(Env):
         return self.num_invalid >= MOST_INVALID
 
     def score(self, trajectory: Trajectory) -> float:
-        """Return the return between what is worth 0 and 1; see the head of this file."""
+        """Return the episode's return, scaled to 0 to 1 as the module's docstring describes."""
         invalid = sum(step.is_error or step.tool is None for step in trajectory.steps)
         worst, best = self.cfg.returns or self._bounds()
         total = self.total + self.world.idle * invalid
@@ -184,7 +184,7 @@ class Gymnasium(Env):
         return worst, max(best, worst + 1.0)
 
     def gold(self) -> Iterator[str] | None:
-        """Return the perfect player, where nothing is left to chance."""
+        """Return the turns of the perfect player, or None if no plan reaches the goal."""
         if self.plan is None or self.plan.worth(self.first) is None:
             return None
         return self._player(0.0, random.Random())
@@ -199,7 +199,7 @@ class Gymnasium(Env):
 
     @classmethod
     def demonstrations(cls, cfg: Config, num: int) -> Iterable[list[Message]]:
-        """Return episodes of a player who is often random; always, where no better one is known."""
+        """Return episodes of a player that acts at random often, or always if no plan is known."""
         for scenario in islice(cls.scenarios(cfg, "train"), num):
             env = cls(scenario, cfg)
             rng = random.Random(seed_of("demonstration", scenario.seed))
@@ -217,7 +217,7 @@ def _call(action: str) -> str:
 
 
 def _name(id: str) -> str:
-    """Return which of the worlds an id is of: FrozenLake of FrozenLake8x8-v1."""
+    """Return the name of the world of an id, such as FrozenLake for FrozenLake8x8-v1."""
     return next((name for name in WORLDS if id.startswith(name)), id)
 
 
@@ -230,7 +230,7 @@ def _make(id: str, kwargs: dict[str, Any]) -> Any:
 
 
 def _shows_text(spec: Any) -> bool:
-    """Return whether a world can show itself as text."""
+    """Return whether a world can render itself as text."""
     entry = spec.entry_point
     if isinstance(entry, str):
         module, _, name = entry.partition(":")
@@ -240,13 +240,13 @@ def _shows_text(spec: Any) -> bool:
 
 @lru_cache(maxsize=256)
 def _check(id: str, kwargs: str) -> None:
-    """Raise ValueError where there is no such world, or it cannot be played as text."""
+    """Raise ValueError if the world does not exist or cannot be played as text."""
     gym = library("gymnasium", EXTRA)
     try:
         env = _make(id, json.loads(kwargs))
     except ValueError:
         raise
-    except Exception as e:  # no such id, a package that it needs, an argument that it does not take
+    except Exception as e:  # unknown id, missing package or unexpected argument
         why = f"gymnasium.make({id!r}) failed: {e}".partition("\n")[0]
         raise ValueError(f"{why}; `art envs tasks gymnasium` lists what there is") from e
     actions = env.action_space

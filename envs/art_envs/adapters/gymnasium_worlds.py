@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 COLOURS = re.compile("\x1b\\[[0-9;]*m")
-PLACES = "RGYB"  # of Taxi
-MOST_NUMBERS = 64  # in an observation
+PLACES = "RGYB"  # names of Taxi's four places
+MOST_NUMBERS = 64  # limit of numbers in an observation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,12 +22,12 @@ class World:
     """One of Gymnasium's worlds, in words."""
 
     about: str  # the rules, for the system prompt
-    actions: tuple[str, ...]  # the names of 0, 1, 2 ...
+    actions: tuple[str, ...]  # the names of the actions 0, 1, 2 ...
     show: Callable[[Any, Any], str]  # (env, observation) -> text
-    best: float  # the return that is worth 1, if no plan says what can be had
-    goal: float  # the last reward, where the episode ends in success
+    best: float  # the return that is worth 1, unless a plan gives the best possible one
+    goal: float  # the last reward of a successful episode
     idle: float = 0.0  # the reward of a step that changes nothing
-    worst: float | None = None  # the return that is worth 0; None: that of being idle
+    worst: float | None = None  # the return that is worth 0; None: the return of an idle player
 
 
 def of_lake(env: Any, observation: Any) -> str:
@@ -44,7 +44,7 @@ def of_cliff(env: Any, observation: Any) -> str:
 
 
 def of_taxi(env: Any, observation: Any) -> str:
-    """Return the map of Taxi with T for the taxi, and in words what its colours say."""
+    """Return the map of Taxi with T for the taxi, and the passenger and destination in words."""
     row, column, passenger, destination = env.unwrapped.decode(int(observation))
     lines = [[cell.decode() for cell in line] for line in env.unwrapped.desc]
     lines[1 + row][1 + 2 * column] = "T"
@@ -56,13 +56,13 @@ def of_taxi(env: Any, observation: Any) -> str:
 
 
 def of_blackjack(env: Any, observation: Any) -> str:
-    """Return what the player of Blackjack sees."""
+    """Return the player's view in Blackjack: the sum, the dealer's card and the usable ace."""
     total, dealer, ace = map(int, observation)
     return f"sum {total}, dealer {dealer}, usable ace: {'yes' if ace else 'no'}"
 
 
 def of_any(env: Any, observation: Any) -> str:
-    """Return what a world shows as text, or else its observation."""
+    """Return the text that a world renders, or else its observation."""
     if env.unwrapped.render_mode == "ansi":
         return COLOURS.sub("", env.render()).strip("\n")
     return _told(observation)
@@ -122,7 +122,7 @@ WORLDS = {
 
 
 def is_readable(space: Any) -> bool:
-    """Return whether an observation of a space can be put into a line or two."""
+    """Return whether an observation of a space fits into a line or two."""
     kind = type(space).__name__
     if kind in ("Tuple", "Dict"):
         parts = space.spaces.values() if kind == "Dict" else space.spaces
@@ -133,10 +133,10 @@ def is_readable(space: Any) -> bool:
 
 
 class Plan:
-    """The shortest way to the goal from every state, of a world that says where actions lead."""
+    """The shortest way to the goal from every state of a world with a transition table."""
 
     def __init__(self, env: Any, idle: float) -> None:
-        """Raise ValueError where chance decides, or the world does not say."""
+        """Raise ValueError if chance affects the world or it has no transition table."""
         leads = getattr(env.unwrapped, "P", None)
         if not leads or any(len(found) > 1 for acts in leads.values() for found in acts.values()):
             raise ValueError("there is no plan where chance decides")
@@ -144,7 +144,7 @@ class Plan:
         top = max(reward for *_, reward, ends in edges if ends)
         into: dict[int, list[tuple[int, int, float]]] = {}
         self._best: dict[int, int] = {}
-        self._worth: dict[int, float] = {}  # of a state: the return from it on
+        self._worth: dict[int, float] = {}  # by state: the best return from there on
         frontier: list[int] = []
         for state, action, after, reward, ends in edges:
             if ends and reward == top and state not in self._best:
@@ -152,7 +152,7 @@ class Plan:
                 frontier.append(state)
             elif not ends and reward >= idle:  # neither a fall nor a forbidden act
                 into.setdefault(after, []).append((state, int(action), float(reward)))
-        for after in frontier:  # which grows: the nearest states first
+        for after in frontier:  # the list grows while it is read, nearest states first
             for state, action, reward in into.get(after, ()):
                 if state not in self._best:
                     self._best[state] = action
@@ -160,9 +160,9 @@ class Plan:
                     frontier.append(state)
 
     def best(self, state: Any) -> int | None:
-        """Return the action to take in a state; None where the goal cannot be reached."""
+        """Return the action to take in a state, or None if the goal cannot be reached."""
         return self._best.get(int(state))
 
     def worth(self, state: Any) -> float | None:
-        """Return what can be had from a state on."""
+        """Return the best return from a state on, or None if the goal cannot be reached."""
         return self._worth.get(int(state))

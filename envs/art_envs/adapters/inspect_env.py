@@ -28,7 +28,7 @@ HOW = (
     "give it an environment of its own (python -m venv .venv-inspect; .venv-inspect/bin/pip "
     "install inspect-ai), and name that: env.python: .venv-inspect/bin/python"
 )
-HELD_OUT = 10  # one of so many samples is val, another is test
+HELD_OUT = 10  # one in ten samples is val, another one test
 
 
 class Inspect(Env):
@@ -39,30 +39,30 @@ class Inspect(Env):
         """Settings of `env.args`."""
 
         task: str
-        args: dict[str, Any] = field(default_factory=dict)  # of the task's function
+        args: dict[str, Any] = field(default_factory=dict)  # arguments of the task's function
         max_turns: Annotated[int, Field(ge=1)] = 10
 
         def __post_init__(self) -> None:
-            """Raise ValueError where there is no such task, or it cannot be played."""
+            """Raise ValueError if the task does not exist or cannot be played."""
             _loaded(self.task, json.dumps(self.args))
 
     def __init__(self, scenario: Scenario, cfg: Config) -> None:
         super().__init__(scenario, cfg)
         self.max_turns = cfg.max_turns
         self.task = _loaded(cfg.task, json.dumps(cfg.args))
-        # A copy: solvers write into the messages of a sample.
+        # A copy, because solvers modify the messages of a sample.
         self.sample: Any = copy.deepcopy(self.task.dataset[scenario.data["row"]])
         self._rollout = DrivenRollout(cfg.task)
 
     @classmethod
     def task_list(cls) -> dict[str, str]:
-        """Return the tasks in the files of the folder that art is started in."""
+        """Return the tasks in the files of the current directory."""
         found = library("inspect_ai", PACKAGE, HOW).list_tasks()
         return {f"task={each.file}@{each.name}": "" for each in found}
 
     @classmethod
     def scenarios(cls, cfg: Config, split: Split) -> Iterable[Scenario]:
-        """Return the samples of a split: every tenth is val, another test."""
+        """Return the samples of a split: one in ten is val, another one in ten test."""
         held_out: dict[int, Split] = {HELD_OUT - 1: "val", HELD_OUT - 2: "test"}
         for row in range(len(_loaded(cfg.task, json.dumps(cfg.args)).dataset)):
             if held_out.get(row % HELD_OUT, "train") == split:
@@ -70,19 +70,20 @@ class Inspect(Env):
                 yield Scenario(id=f"{split}-{row}", split=split, seed=seed, data={"row": row})
 
     async def start(self) -> list[Message]:
-        """Begin the task's solver; return what it asks first."""
+        """Start the task's solver and return its first prompt."""
         opening = await self._rollout.begin(self._solve())
         return [{"role": m.role, "content": text_of(m)} for m in opening]
 
     async def reply(self, text: str) -> str | Done:
-        """Return what the solver says next."""
+        """Return the solver's next messages."""
         heard = await self._rollout.say(text)
         return Done() if heard is None else "\n\n".join(text_of(m) for m in heard)
 
     async def score(self, trajectory: Trajectory) -> float:
-        """Return what the task's first scorer gives, as a number; the others are metrics.
+        """Return the value of the task's first scorer as a number; the other scorers become
+        metrics.
 
-        What was cut off is not scored: it earns 0.
+        An episode that was cut off is not scored and earns 0.
         """
         if trajectory.stop_reason not in ("env", "agent"):
             return 0.0
@@ -109,7 +110,7 @@ class Inspect(Env):
 
     @classmethod
     def demonstrations(cls, cfg: Config, num: int) -> Iterable[list[Message]]:
-        """Return train samples answered with their targets: a form that many scorers take."""
+        """Return train samples answered with their targets, a form that many scorers accept."""
         for scenario in islice(cls.scenarios(cfg, "train"), num):
             env = cls(scenario, cfg)
             words = "ANSWER: {}" if env.sample.choices else "{}"
@@ -147,7 +148,7 @@ class Inspect(Env):
 
 @lru_cache(maxsize=8)
 def _loaded(task: str, args: str) -> Any:
-    """Return the task. Raise ValueError where it cannot be loaded or played."""
+    """Return the task. Raise ValueError if it cannot be loaded or played."""
     load = library("inspect_ai._eval.loader", PACKAGE, HOW).load_tasks
     try:
         found = load([task], json.loads(args))

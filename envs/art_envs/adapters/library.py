@@ -1,4 +1,4 @@
-"""The common part of adapters: a library that is imported when it is needed, and its randomness."""
+"""Helpers of all adapters: lazy imports of a library, and isolation of its random numbers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 
 from art_cli import Split
 
-# Of each split, added to the number of a scenario: what a library makes of these seeds is disjoint
-# between splits as far as the library makes different things of different seeds.
+# The first seed of each split, added to the number of a scenario. The tasks of two splits differ if
+# the library creates different tasks from different seeds.
 FIRST_SEED: dict[Split, int] = {"train": 0, "val": 10_000_000, "test": 20_000_000}
 _one_at_a_time = threading.RLock()
 
 
 def library(module: str, extra: str, how: str = "") -> ModuleType:
-    """Return a library's module. Raise ValueError, which says how to install it."""
+    """Import a module of a library. Raise ValueError with the install command if it is missing."""
     try:
         return import_module(module)
     except ModuleNotFoundError as e:
@@ -31,7 +31,7 @@ def library(module: str, extra: str, how: str = "") -> ModuleType:
 
 
 class IsolatedRandomness:
-    """The random numbers of one episode, for a library that draws from those of the process."""
+    """The random state of one episode, for a library that uses the global generators."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -39,9 +39,9 @@ class IsolatedRandomness:
 
     @contextmanager
     def lent(self) -> Iterator[None]:
-        """Let the process draw from these numbers, one caller at a time; then undo it.
+        """Install these random states globally, for one caller at a time, and restore the old ones.
 
-        What the library prints goes to stderr: stdout is the command's.
+        The library's output goes to stderr, because stdout belongs to the command.
         """
         with _one_at_a_time, redirect_stdout(sys.stderr):
             numpy = sys.modules.get("numpy")

@@ -31,12 +31,12 @@ from pydantic import Field
 
 from art_cli import Done, Env, Message, Scenario, Tool, ToolError, Trajectory, UsageError, guarded
 
-MOST_INVALID = 3  # actions, then the episode ends
-WAITS = (0.1, 0.3, 1.0, None)  # seconds between tries to begin a session
-SHOWN = 2000  # characters of what a server printed
-MOST_PRINTED = 2**26  # bytes: then the server is killed, and another one started
+MOST_INVALID = 3  # an episode ends after this number of invalid actions
+WAITS = (0.1, 0.3, 1.0, None)  # seconds between attempts to begin a session
+SHOWN = 2000  # characters of a server's output in an error message
+MOST_PRINTED = 2**26  # bytes of output after which a server is killed and a new one started
 MOST_TEXT = 2**22  # bytes of an observation
-HIDDEN = ("done", "reward", "metadata")  # of an observation
+HIDDEN = ("done", "reward", "metadata")  # keys of an observation that the model does not see
 CALL = "Call the tool step."
 
 
@@ -47,18 +47,19 @@ class OpenEnv(Env):
     class Config:
         """Settings of `env.args`."""
 
-        url: str | None = None  # where a server runs, http://HOST:PORT
-        # Or what starts one for all episodes; {port}, and {python}, the interpreter of this env.
+        url: str | None = None  # address of a running server, http://HOST:PORT
+        # Or the command that starts a server for all episodes, with {port} and {python} (this
+        # interpreter).
         command: str | None = None
         reset: dict[str, Any] = field(default_factory=dict)  # of each reset, beside the seed
-        task: str = ""  # a system message: what is to be done
-        # Of a call that is not valid, and of a turn without one. The third ends the episode.
+        task: str = ""  # a system message that describes the task
+        # Price of an invalid call and of a turn without a call. The third one ends the episode.
         invalid_price: Annotated[float, Field(ge=0)] = 0.1
         max_turns: Annotated[int, Field(ge=1)] = 30
         start_timeout: Annotated[float, Field(gt=0)] = 60.0  # seconds, until the server answers
 
         def __post_init__(self) -> None:
-            """Raise ValueError where it is not said which server."""
+            """Raise ValueError unless exactly one of `command` and `url` is given."""
             if (self.url is None) == (self.command is None):
                 raise ValueError("give one of command, which starts a server, and url, of a server")
 
@@ -68,7 +69,7 @@ class OpenEnv(Env):
         super().__init__(scenario, cfg)
         self.max_turns = cfg.max_turns
         self.total = 0.0
-        self.invalid = 0  # actions and turns that reached us
+        self.invalid = 0  # invalid actions and turns without a call
         self.num_words = 0  # turns without a call
         self._session: Any = None
         self._one_at_a_time = asyncio.Lock()
@@ -84,7 +85,7 @@ class OpenEnv(Env):
             try:
                 first = await self._begun(f"{url}/ws".replace("http", "ws", 1))
                 break
-            except UsageError:  # the session before may still be ending
+            except UsageError:  # the previous session may not have ended yet
                 if wait is None:
                     raise
                 await asyncio.sleep(wait)
@@ -92,7 +93,9 @@ class OpenEnv(Env):
         return [*(system if self.cfg.task else ()), {"role": "user", "content": _text(first)}]
 
     async def _begun(self, address: str) -> dict[str, Any]:
-        """Return the first observation of a session. Raise UsageError where there is none."""
+        """Return the first observation of a session. Raise UsageError if the session cannot be
+        opened.
+        """
         import aiohttp
 
         try:
@@ -103,13 +106,13 @@ class OpenEnv(Env):
         return await self._ask({"type": "reset", "data": {"seed": seed, **self.cfg.reset}})
 
     def tools(self) -> list[Tool]:
-        """Return `step`, which takes an action as the server describes it."""
+        """Return `step`, whose parameters are the server's schema of an action."""
         about = self._step.get("description") or "Act in the environment."
         schema = {key: value for key, value in self._step.items() if key != "description"}
         return [Tool(name="step", description=about, parameters=schema, writes=True)]
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> str | Done:
-        """Step; return the next observation. Raise ToolError where the action is not valid."""
+        """Take one step and return the next observation. Raise ToolError for an invalid action."""
         async with self._one_at_a_time:
             if self.invalid >= MOST_INVALID:
                 return Done()
@@ -118,15 +121,15 @@ class OpenEnv(Env):
         return Done() if told.get("done") else _text(told)
 
     async def reply(self, text: str) -> str | Done:
-        """Words are no action."""
+        """Ask for a call: plain text is not an action."""
         self.invalid += 1
         self.num_words += 1
         return Done() if self.invalid >= MOST_INVALID else CALL
 
     async def score(self, trajectory: Trajectory) -> float:
-        """Return the sum of the rewards, less the price of what was no action.
+        """Return the sum of the rewards minus the price of invalid actions.
 
-        Calls that nobody could read count too: else a policy learns to write those alone.
+        Unparsable calls count too, otherwise a policy would learn to write only those.
         """
         invalid = trajectory.num_tool_errors + self.num_words
         self.metrics = {"return": self.total, "invalid_actions": float(invalid)}
@@ -141,7 +144,7 @@ class OpenEnv(Env):
             await self._session.close()
 
     async def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Return what the server answers. Raise ToolError, UsageError, RuntimeError."""
+        """Return the server's answer. Raise ToolError, UsageError or RuntimeError."""
         await self._socket.send_str(json.dumps(message))
         answer = await self._socket.receive()
         try:
@@ -151,7 +154,8 @@ class OpenEnv(Env):
         if told.get("type") != "error":
             return told["data"]
         code, said = told["data"].get("code"), str(told["data"].get("message"))
-        # Many environments check an action by failing on it: what is no action costs, either way.
+        # Many environments reject an invalid action by raising an error, so both cases cost the
+        # same.
         if code in ("VALIDATION_ERROR", "EXECUTION_ERROR") and message["type"] == "step":
             self.invalid += 1
             raise ToolError(_mistakes(told["data"]) or said)
@@ -169,7 +173,7 @@ def _text(told: dict[str, Any]) -> str:
 
 
 def _mistakes(told: dict[str, Any]) -> str:
-    """Return what is wrong with an action, field by field, where the server says that."""
+    """Return the validation errors of an action, field by field, if the server lists them."""
     found = [each for each in told.get("errors") or () if isinstance(each, dict)]
     places = [".".join(map(str, each.get("loc", ()))) for each in found]
     return "; ".join(f"{at}: {e.get('msg')}" for at, e in zip(places, found, strict=True))
@@ -191,7 +195,7 @@ _starting = threading.Lock()
 
 
 def _url(cfg: OpenEnv.Config) -> str:
-    """Return the server's address; start it if it does not run."""
+    """Return the server's address, after starting the server if it is not running."""
     if cfg.command is None:
         return (cfg.url or "").rstrip("/")
     with _starting:
@@ -204,7 +208,7 @@ def _url(cfg: OpenEnv.Config) -> str:
 
 @atexit.register
 def close_servers() -> None:
-    """End the servers that were started."""
+    """Stop the servers that this process started."""
     for process, printed, _ in _servers.values():
         _end(process, printed)
     _servers.clear()
@@ -212,13 +216,13 @@ def close_servers() -> None:
 
 def _end(process: subprocess.Popen[bytes], printed: Any) -> None:
     assert process.stdin
-    process.stdin.close()  # then the guard ends all of it
+    process.stdin.close()  # closing stdin makes the guard process kill the server
     process.wait()
     printed.close()
 
 
 def _started(command: str, seconds: float) -> tuple[subprocess.Popen[bytes], Any, str]:
-    """Return the process, what it prints, and its address. Raise UsageError."""
+    """Return the server's process, its output file and its address. Raise UsageError."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -229,7 +233,7 @@ def _started(command: str, seconds: float) -> tuple[subprocess.Popen[bytes], Any
     printed = tempfile.TemporaryFile()  # noqa: SIM115 (kept open)
     process = subprocess.Popen(
         guarded(words, limit=MOST_PRINTED),
-        stdin=subprocess.PIPE,  # the guard ends it when this closes, with this process
+        stdin=subprocess.PIPE,  # when this closes, or this process ends, the guard ends the server
         stdout=printed,
         stderr=printed,
         start_new_session=True,

@@ -31,16 +31,17 @@ from art_envs.adapters.evaluated import is_plain
 from art_envs.adapters.library import FIRST_SEED, IsolatedRandomness, library
 
 EXTRA = "reasoning-gym"
-# Scorers that pass an answer to eval(), and those that pass it to sympy, which does that too.
+# Data sets whose scorers pass an answer to eval() or to sympy, which evaluates it as well.
 BY_EVAL = ("binary_matrix", "n_queens", "spiral_matrix", "string_insertion")
 BY_SYMPY = (
     *("countdown", "intermediate_integration", "polynomial_multiplication", "puzzle24"),
     "simple_integration",
 )
-# Their questions depend on the order of a set of texts, which is another in each process.
+# Data sets whose questions depend on the iteration order of a set of texts, which differs between
+# processes.
 UNSTEADY = ("isomorphic_strings", "polynomial_multiplication", "ransom_note")
-TRIES = 20  # numbers that a question is made of, until there is one
-OURS = ("seed", "size")  # settings that follow from the scenario
+TRIES = 20  # numbers to try until the library can create a question
+OURS = ("seed", "size")  # settings that the scenario determines
 
 
 class ReasoningGym(Env):
@@ -52,14 +53,16 @@ class ReasoningGym(Env):
 
         dataset: str  # `art envs tasks reasoning_gym` lists them
         config: dict[str, Any] = field(default_factory=dict)  # the data set's own settings
-        # Which of the library's system prompts: direct asks for the answer alone.
+        # Which of the library's system prompts to use: direct asks for the answer alone.
         prompt: Literal["default", "simple", "direct", "chain_of_draft", "DeepSeekZero"] = "default"
-        # Share of the demonstrations that give the answer to another question: SFT on them
-        # teaches how to answer, and leaves what is right to be learned by reward.
+        # Share of the demonstrations that give the answer to another question: SFT on them teaches
+        # the form of an answer and leaves its content to be learned from the reward.
         demo_noise: Annotated[float, Field(ge=0, le=1)] = 0.5
 
         def __post_init__(self) -> None:
-            """Raise ValueError where the library has no such data set, or it no such settings."""
+            """Raise ValueError if the library does not have the data set, or the data set a
+            setting.
+            """
             _check_settings(self.dataset, self.config)
             _dataset(self.dataset, json.dumps(self.config), "train")
 
@@ -71,14 +74,14 @@ class ReasoningGym(Env):
 
     @classmethod
     def task_list(cls) -> dict[str, str]:
-        """Return the data sets, each with what it is about."""
+        """Return the data sets, each with its description."""
         sets = library("reasoning_gym.factory", EXTRA).DATASETS
         about = {name: _line(found) for name, (found, _) in sorted(sets.items())}
         return {f"dataset={name}": line for name, line in about.items()}
 
     @classmethod
     def scenarios(cls, cfg: Config, split: Split) -> Iterable[Scenario]:
-        """Return the questions of a split by their seeds, which are disjoint."""
+        """Return the seeds of a split. The splits use disjoint seeds."""
         if (names := _unsteady(cfg)) and os.environ.get("PYTHONHASHSEED", "random") == "random":
             tell(f"the questions of {names} are others in each process: set PYTHONHASHSEED=0")
         for i in range(cls.num_scenarios[split]):
@@ -86,7 +89,7 @@ class ReasoningGym(Env):
 
     @cached_property
     def entry(self) -> dict[str, Any]:
-        """The question, its answer and what the scorer needs, as the library makes them."""
+        """The library's entry: the question, its answer and the metadata for the scorer."""
         split = self.scenario.split
         number = self.scenario.seed - FIRST_SEED[split]
         found = _entry(self.cfg.dataset, json.dumps(self.cfg.config), split, number)
@@ -97,20 +100,20 @@ class ReasoningGym(Env):
         return _dataset(self.cfg.dataset, json.dumps(self.cfg.config), self.scenario.split)
 
     def start(self) -> list[Message]:
-        """Return the question, behind what the library says of the form of an answer."""
+        """Return the library's instructions for the form of an answer, and the question."""
         system = library("reasoning_gym.utils", EXTRA).SYSTEM_PROMPTS[self.cfg.prompt].strip()
         question = self.entry["question"]
         return [{"role": "system", "content": system}, {"role": "user", "content": question}]
 
     def reply(self, text: str) -> Done:
-        """Take what stands between the last <answer> and </answer>."""
+        """Store the text between the last <answer> and </answer>."""
         self.answer = library("reasoning_gym.utils", EXTRA).extract_answer(text)
         return Done()
 
     def score(self, trajectory: Trajectory) -> float:
-        """Return what the library's scorer gives, 0 to 1; 0 for an answer that it fails on.
+        """Return the score of the library's scorer, 0 to 1, or 0 if it fails on the answer.
 
-        An answer that it would run counts as none.
+        An answer that the scorer would run as code counts as no answer.
         """
         reward, refused, failed = 0.0, False, False
         try:
@@ -119,7 +122,7 @@ class ReasoningGym(Env):
                 refused = not _may_be_scored(self._kind, self.answer)
                 scored = None if refused else self.answer
                 reward = float(self._dataset.score_answer(scored, self.entry))
-        except Exception:  # of an answer in a form that the scorer does not expect
+        except Exception:  # the answer's form may be one that the scorer does not expect
             failed = True
         self.metrics = {
             "success": float(reward >= 1),
@@ -131,7 +134,7 @@ class ReasoningGym(Env):
 
     @property
     def _kind(self) -> str:
-        """The data set that the question is of, in a mixture too."""
+        """The data set of the question, also in a mixture."""
         return self.entry["metadata"].get("source_dataset", self.cfg.dataset)
 
     def judge_context(self) -> str:
@@ -140,12 +143,12 @@ class ReasoningGym(Env):
         return "" if answer is None else f"A right answer: {answer}"
 
     def gold(self) -> Iterator[str] | None:
-        """Return the library's answer. A few data sets have none: their scorers check any."""
+        """Return the library's answer, or None for data sets that only check answers."""
         return None if self.entry["answer"] is None else iter([_answer(self.entry)])
 
     @classmethod
     def demonstrations(cls, cfg: Config, num: int) -> Iterable[list[Message]]:
-        """Return answers, some of them to another question, in the form that is asked for."""
+        """Return answers in the requested form, some of them to another question."""
         for scenario in islice(cls.scenarios(cfg, "train"), num):
             env = cls(scenario, cfg)
             rng = random.Random(seed_of("demonstration", scenario.seed))
@@ -168,13 +171,13 @@ def _unsteady(cfg: ReasoningGym.Config) -> str:
 
 
 def _may_be_scored(kind: str, answer: str | None) -> bool:
-    """Return whether nothing but arithmetic can come of it where the scorer evaluates it."""
+    """Return whether evaluating the answer in the scorer is safe: arithmetic and nothing else."""
     if answer is None or kind not in BY_EVAL + BY_SYMPY:
         return True
     try:
         return is_plain(answer)
     except SyntaxError:
-        return kind in BY_EVAL  # eval() refuses it too; sympy has a notation of its own
+        return kind in BY_EVAL  # eval() rejects such a text too; sympy has its own notation
 
 
 def _check_settings(dataset: str, config: dict[str, Any]) -> None:
@@ -202,7 +205,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 @lru_cache(maxsize=16)
 def _dataset(name: str, config: str, split: Split) -> Any:
-    """Return the library's data set of a split. Raise ValueError with what it says is wrong."""
+    """Return the library's data set of a split. Raise ValueError with the library's error."""
     gym = library("reasoning_gym", EXTRA)
     settings = json.loads(config)
     for f in fields(library("reasoning_gym.factory", EXTRA).DATASETS[name][1]):
@@ -215,18 +218,18 @@ def _dataset(name: str, config: str, split: Split) -> Any:
     try:
         with IsolatedRandomness(FIRST_SEED[split]).lent():
             return gym.create_dataset(name, seed=FIRST_SEED[split], size=size, **settings)
-    except Exception as e:  # an assertion of the library's, mostly
+    except Exception as e:  # mostly an assertion in the library
         raise ValueError(f"the data set {name} refuses its config: {e or repr(e)}") from e
 
 
-@lru_cache(maxsize=1024)  # siblings play the same one, and some take a quarter of a second
+@lru_cache(maxsize=1024)  # episodes of a group share a question, and some take 0.25 s to create
 def _entry(name: str, config: str, split: Split, number: int) -> dict[str, Any]:
     dataset = _dataset(name, config, split)
     with IsolatedRandomness(FIRST_SEED[split] + number).lent():  # one of the data sets needs it
         for i in range(TRIES - 1):
             try:
                 return dataset[number + i * len(dataset)]
-            except Exception:  # it cannot make a question of each number, as with mazes
+            except Exception:  # the library fails on some numbers, for example with mazes
                 continue
         return dataset[number]
 
@@ -244,6 +247,6 @@ def _mixture(datasets: Any) -> list[Any]:
 
 
 def _line(dataset: type) -> str:
-    """Return what a data set is about: the first line of its class, or of its module."""
+    """Return the description of a data set: the first line of its class's or module's docstring."""
     text = (dataset.__doc__ or library(dataset.__module__, EXTRA).__doc__ or "").strip()
     return text.partition("\n")[0]

@@ -9,9 +9,9 @@ from typing import Any
 
 
 class Shared:
-    """A context that is up from its first to its last user, in a task of its own.
+    """A context that is open from its first to its last user, in a task of its own.
 
-    Whoever comes once it is being left waits until it is, and has it entered anew.
+    A user who arrives while it is closing waits until it is closed, and then opens it again.
     """
 
     def __init__(self, context: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
@@ -21,7 +21,7 @@ class Shared:
 
     @asynccontextmanager
     async def used(self) -> AsyncIterator[None]:
-        """Have it up. Raises what it raises where it cannot be entered."""
+        """Keep the context open for one user. Raise its exception if it cannot be entered."""
         self._num_users += 1
         if self._num_users == 1:
             self._entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""The customers of tau2: one that a model plays, and one that does what it is told by name."""
+"""The customers of tau2: one played by a model, and one that executes named instructions."""
 
 from __future__ import annotations
 
@@ -9,37 +9,39 @@ from typing import Any, Protocol
 
 from art_cli import LLM, ChatMessage, ToolError
 
-MAX_CALLS = 20  # that a customer makes between two of their words
+MAX_CALLS = 20  # limit of the customer's calls between two of their messages
 ENOUGH = "Error: too many calls. Tell the agent what you have found."
 
-Call = Callable[[str, dict[str, Any]], str]  # makes a call; raises ToolError
+Call = Callable[[str, dict[str, Any]], str]  # executes a call; raises ToolError
 
 
 class Tau2Customer(Protocol):
-    """The customer. They use their own tools, and tell the agent of it in words."""
+    """The customer, who uses their own tools and reports the results to the agent."""
 
     async def answer(self, text: str) -> str:
-        """Return the words that answer those of the agent."""
+        """Return the answer to a message of the agent."""
         ...
 
 
 class Tau2ModelCustomer:
-    """A model. Nobody but itself sees its calls."""
+    """A customer played by a model. The agent does not see the customer's calls."""
 
     def __init__(self, llm: LLM, prompt: str, tools: list[dict[str, Any]], call: Call) -> None:
-        """`prompt` says who the customer is, `tools` are the schemas of their own."""
+        """`prompt` describes the customer, `tools` are the schemas of the customer's own tools."""
         self._heard: list[ChatMessage] = [{"role": "system", "content": prompt}]
         self._llm = llm
         self._tools = tools
         self._call = call
 
     async def answer(self, text: str) -> str:
-        """Ask until it says something. Raises LLMError; RuntimeError where it calls without end."""
+        """Call the model until it answers in text. Raise LLMError, or RuntimeError after too many
+        calls.
+        """
         if text.strip():
             self._heard.append({"role": "user", "content": text})
         made = 0
         while calls := await self._ask():
-            if made > MAX_CALLS:  # it has been told
+            if made > MAX_CALLS:  # the model has been told to answer in text
                 raise RuntimeError(f"the customer, {self._llm.name}, calls tools without end")
             for call in calls:
                 made += 1
@@ -48,7 +50,7 @@ class Tau2ModelCustomer:
         return self._heard[-1]["content"]
 
     async def _ask(self) -> tuple[Any, ...]:
-        """Return the calls that it makes; none where it says something."""
+        """Return the model's calls, or none if it answers in text."""
         reply = await self._llm.ask([*self._heard], tools=self._tools or None)
         if self._tools and reply.calls and reply.message:
             self._heard.append(reply.message)

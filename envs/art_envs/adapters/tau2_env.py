@@ -56,7 +56,7 @@ class Tau2(Env):
 
     @classmethod
     def task_list(cls) -> dict[str, str]:
-        """Return the domains and their sets of tasks."""
+        """Return the domains and their sets of tasks, with descriptions and sizes."""
         return {
             f"domain={domain}" + f" tasks={tasks}" * (tasks != "base"): f"{line}, {num}"
             for domain, line in DOMAINS.items()
@@ -65,14 +65,14 @@ class Tau2(Env):
 
     @classmethod
     def scenarios(cls, cfg: Config, split: Split) -> Iterable[Scenario]:
-        """Return tau2's tasks: its test, and its train, of which a part is val."""
+        """Return tau2's tasks of a split. A part of tau2's train tasks is val."""
         for task in split_of(cfg.domain, cfg.tasks)[split]:
             name = f"{cfg.domain}-{task}"
             data = {"task": task, **_tags(task)} if cfg.domain in DUAL else {"task": task}
             yield Scenario(id=name, split=split, seed=seed_of(name), data=data)
 
     async def start(self) -> list[Message]:
-        """Return the policy, and what the customer says first."""
+        """Return the policy and the customer's first message."""
         prompts = module("agent.llm_agent")
         instruction = prompts.AGENT_INSTRUCTION
         first = str(self.task.user_scenario)
@@ -89,24 +89,24 @@ class Tau2(Env):
         return [{"role": "system", "content": system}, {"role": "user", "content": first}]
 
     def tools(self) -> list[Tool]:
-        """Return those of the domain; without a customer, those that a customer would have too."""
+        """Return the domain's tools. Without a customer, include the tools of the customer."""
         return tools_of_desk(self.cfg.domain, solo=self._is_solo)
 
     def call_tool(self, name: str, arguments: dict[str, Any]) -> str | Done:
-        """Make a call as tau2 does. Raise ToolError where it answers with an error."""
+        """Execute a call in tau2's environment. Raise ToolError if tau2 returns an error."""
         if self._is_solo and name == DONE.name:
             return Done()
         return self.world.call("assistant", name, arguments)
 
     async def reply(self, text: str) -> str | Done:
-        """Return what the customer says; there is no answer to a ticket's."""
+        """Return the customer's answer. A ticket has no customer, so a text ends the episode."""
         if text.strip():
             self.world.say("assistant", text)
         return await self._hear(text) if self.cfg.user else Done()
 
     @cached_property
     def customer(self) -> Tau2Customer:
-        """The customer."""
+        """The customer of this episode."""
         tools, simulator = tools_of_customer(self.cfg.domain), module("user.user_simulator")
         instructions = str(self.task.user_scenario)
         played = simulator.UserSimulator(instructions=instructions, tools=tools or None)
@@ -117,15 +117,15 @@ class Tau2(Env):
         return self.world.call("user", name, arguments)
 
     async def _hear(self, text: str) -> str | Done:
-        """Return what the customer answers, who hangs up by one of tau2's marks."""
+        """Return the customer's answer, or `Done` if it contains one of tau2's stop marks."""
         said = self.world.say("user", await self.customer.answer(text))
         is_stop = module("user.user_simulator").UserSimulator.is_stop
         return Done() if is_stop(said) else said.content
 
     def score(self, trajectory: Trajectory) -> float:
-        """Return 1 where all holds that the task's reward rests on, as tau2 judges it.
+        """Return 1 if all criteria of the task's reward are met, as tau2 judges them, otherwise 0.
 
-        An episode that was cut off earns nothing.
+        An episode that was cut off earns 0.
         """
         parts = self.world.judged()
         self.metrics = {**parts, "tool_errors": float(trajectory.num_tool_errors)}
@@ -134,13 +134,13 @@ class Tau2(Env):
         return math.prod(parts.values()) * (trajectory.stop_reason in ("env", "agent"))
 
     async def judge_context(self) -> str:
-        """Return what the customer wants, what tau2 expects, and what the customer has called."""
+        """Return the customer's goal, tau2's criteria, and the customer's calls."""
         calls = [f"{c.name}({json.dumps(c.arguments)})" for c in self.world.calls_by("user")]
         called = f"\n\nCalls that the customer made: {', '.join(calls)}" if calls else ""
         return f"{self.task.user_scenario}\n\n{self.task.evaluation_criteria}{called}"
 
     def gold(self) -> Iterator[str] | None:
-        """Return tau2's own calls, then what must be said. A customer ends it when they like."""
+        """Return tau2's own calls and the required message, or None if there is a customer."""
         return None if self.cfg.user else self._calls()
 
     def _calls(self) -> Iterator[str]:
@@ -151,7 +151,7 @@ class Tau2(Env):
         yield "; ".join(criteria.communicate_info or ()) or last
 
     def _words(self) -> Iterator[str]:
-        """Return what serves a customer who does as they are told: its calls, and what to call."""
+        """Return the turns for a customer who follows instructions: calls, and requests to call."""
         for action in self.task.evaluation_criteria.actions or ():
             how = f" with {json.dumps(action.arguments)}" if action.arguments else ""
             told = f"Please use {action.name}{how}."
@@ -160,9 +160,9 @@ class Tau2(Env):
 
     @classmethod
     def demonstrations(cls, cfg: Config, num: int) -> Iterable[list[Message]]:
-        """Return tau2's own calls in train tasks, as tickets.
+        """Return tau2's own calls in train tasks, played as tickets.
 
-        Customers who make some of them are there, and do as they are told.
+        If some calls are the customer's, the episode has a customer who follows instructions.
         """
         is_told = cfg.domain in DUAL and cfg.user is not None
         cfg = cfg if is_told else replace(cfg, user=None)
@@ -181,6 +181,6 @@ def _call(name: str, arguments: dict[str, Any]) -> str:
 
 
 def _tags(task: str) -> dict[str, str]:
-    """Return the kind of a telecom task and how much is wrong: `[kind]fault|fault[PERSONA:who]`."""
+    """Return kind and number of faults of a telecom task, `[kind]fault|fault[PERSONA:name]`."""
     kind, _, faults = task.removeprefix("[").partition("]")
     return {"kind": kind, "level": str(faults.count("|") + 1)}

@@ -1,4 +1,4 @@
-"""The package of tau2-bench: its modules, which are loaded late, its tasks and their splits."""
+"""The package tau2-bench: its modules, imported when needed, its tasks and their splits."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ DOMAINS = {
     "airline": "about flights",
     "telecom": "phones that do not work; the customer has tools too",
 }
-BASIS = {"DB", "COMMUNICATE", "ENV_ASSERTION", "ACTION"}  # what rewards rest on; a model judges NL
-EVERY = 5  # one of so many train tasks is val: tau2 has no val
+BASIS = {"DB", "COMMUNICATE", "ENV_ASSERTION", "ACTION"}  # criteria of a reward; a model judges NL
+EVERY = 5  # one in this number of train tasks is val, because tau2 has no val split
 
 
 def module(name: str) -> Any:
-    """Return a module of tau2, which says nothing and fetches no prices."""
+    """Return a module of tau2, with its logging off and without a download of model prices."""
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     library("tau2", EXTRA)
     library("loguru", EXTRA).logger.disable("tau2")
@@ -28,17 +28,17 @@ def module(name: str) -> Any:
 
 
 def message(kind: str, **fields: Any) -> Any:
-    """Return one of tau2's messages, or a call."""
+    """Return one of tau2's messages or calls."""
     return getattr(module("data_model.message"), kind)(**fields)
 
 
 def environment_of(domain: str) -> Any:
-    """Return the module that makes the environments of a domain, and has its tasks."""
+    """Return the module that defines a domain's environments and tasks."""
     return module(f"domains.{domain}.environment")
 
 
 def sets_of(domain: str) -> dict[str, int]:
-    """Return how many tasks each of a domain's sets has, the usual one first."""
+    """Return the number of tasks in each of a domain's sets, the default set first."""
     found = environment_of(domain).get_tasks_split()
     return {name: len(found[name]) for name in ("base", "small", "full") if name in found}
 
@@ -47,7 +47,7 @@ def sets_of(domain: str) -> dict[str, int]:
 def tasks_of(domain: str, tasks: str) -> dict[str, Any]:
     """Return the tasks of one of a domain's sets by their id.
 
-    Raise ValueError where tau2 is not installed, or the domain has no such set.
+    Raise ValueError if tau2 is not installed or the domain does not have the set.
     """
     if tasks not in (sets := sets_of(domain)):
         raise ValueError(f"{domain} has no tasks={tasks}; it has {', '.join(sets)}")
@@ -56,7 +56,7 @@ def tasks_of(domain: str, tasks: str) -> dict[str, Any]:
 
 
 def task_of(domain: str, tasks: str, name: str) -> Any:
-    """Return a task. Raise UsageError where there is none of that id."""
+    """Return a task. Raise UsageError if the set has no task of that id."""
     try:
         return tasks_of(domain, tasks)[name]
     except KeyError:
@@ -70,9 +70,9 @@ def _one(domain: str, tasks: str) -> str:
 
 @lru_cache(maxsize=8)
 def split_of(domain: str, tasks: str) -> dict[Split, list[str]]:
-    """Return tau2's own split of a set of tasks; all but test is train and val.
+    """Return tau2's own split of a set of tasks; the rest of the tasks is train and val.
 
-    Where tau2 has none, as for its small set, every fifth task is test.
+    If tau2 has no test tasks in the set, as in its small set, every fifth task is test.
     """
     known = list(tasks_of(domain, tasks))
     theirs = set(environment_of(domain).get_tasks_split()["test"])

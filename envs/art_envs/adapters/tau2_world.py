@@ -16,7 +16,7 @@ from art_envs.adapters.tau2_library import environment_of, message, module, task
 By = Literal["assistant", "user"]
 
 KINDS: dict[By, str] = {"assistant": "AssistantMessage", "user": "UserMessage"}
-DUAL = {"telecom"}  # domains whose customer has tools too
+DUAL = {"telecom"}  # domains whose customer has tools
 DONE = Tool(
     name="done",
     description="Call this function when you are done with the task.",
@@ -25,29 +25,29 @@ DONE = Tool(
 
 
 class Tau2World:
-    """One episode's environment of tau2, with all that was said and called in it."""
+    """One episode's environment of tau2, with all of its messages and calls."""
 
     def __init__(self, domain: str, tasks: str, task: Any, *, solo: bool) -> None:
-        """`solo`: who serves the customer has the customer's tools too, as in tau2's solo mode."""
+        """With `solo`, the agent also has the customer's tools, as in tau2's solo mode."""
         self.task = task
-        self.said: list[Any] = []  # tau2's messages: what its scorers read
+        self.said: list[Any] = []  # tau2's messages, for its scorers
         self._domain = domain
         self._tasks = tasks
         self._solo = solo
         self._owns_db = domain in DUAL
-        self._lock = threading.Lock()  # calls of one turn are made at the same time
+        self._lock = threading.Lock()  # the calls of a turn run concurrently
 
     @cached_property
     def desk(self) -> Any:
-        """The environment of tau2: in telecom the episode's own, with what is wrong by its task.
+        """tau2's environment: in telecom, one for each episode, with the task's faults.
 
-        Elsewhere it has the database of all, until something is written.
+        In other domains it uses the shared database until the first write.
         """
         if self._domain not in DUAL:
             return environment_of(self._domain).get_environment(_untouched(self._domain).tools.db)
         desk = environment_of(self._domain).get_environment()
-        desk.solo_mode = self._solo  # to ask for it makes all tools anew, which takes 0.1 s
-        phone = desk.user_tools  # tau2 breaks a VPN by writing to what all phones share
+        desk.solo_mode = self._solo  # setting this rebuilds all tools, which takes 0.1 s
+        phone = desk.user_tools  # tau2 breaks a VPN by writing to an object that all phones share
         phone.default_vpn_details = phone.default_vpn_details.model_copy()
         state = self.task.initial_state
         desk.set_state(state.initialization_data, state.initialization_actions, [])
@@ -55,16 +55,16 @@ class Tau2World:
 
     @property
     def policy(self) -> str:
-        """The instructions of tau2 for who serves the customer."""
+        """tau2's instructions for the agent."""
         return _untouched(self._domain, self._solo).get_policy()
 
     def say(self, by: By, text: str) -> Any:
-        """Note what somebody said. Return tau2's message."""
+        """Record a message of the agent or the customer, and return it in tau2's form."""
         self.said.append(message(KINDS[by], role=by, content=text))
         return self.said[-1]
 
     def call(self, by: By, name: str, arguments: dict[str, Any]) -> str:
-        """Make a call as tau2 does. Raise ToolError where it answers with an error."""
+        """Execute a call in tau2's environment. Raise ToolError if tau2 returns an error."""
         _refuse_endless(name, arguments)
         with self._lock:
             if not self._owns_db and name in writes_of(self._domain):
@@ -81,11 +81,11 @@ class Tau2World:
         return str(answer.content)
 
     def calls_by(self, by: By) -> list[Any]:
-        """Return the calls that somebody made."""
+        """Return the calls of the agent or of the customer."""
         return [call for m in self.said if m.role == by for call in m.tool_calls or ()]
 
     def judged(self) -> dict[str, float]:
-        """Return what tau2 makes of each part that the task's reward rests on, 0 or 1."""
+        """Return tau2's result, 0 or 1, for each criterion of the task's reward."""
         parts = {
             "DB": ("database", self._is_database_right),
             "COMMUNICATE": ("communicated", self._is_all_said),
@@ -108,7 +108,7 @@ class Tau2World:
         return evaluator.calculate_reward(self.task, self.said).reward
 
     def _is_all_asserted(self) -> bool:
-        """Return whether all assertions hold. One that a phone in ruins makes fail does not."""
+        """Return whether all assertions hold. An assertion that raises an error does not hold."""
         try:
             self.desk.sync_tools()
             return all(
@@ -121,7 +121,9 @@ class Tau2World:
 
 @lru_cache(maxsize=8)
 def tools_of_desk(domain: str, *, solo: bool) -> list[Tool]:
-    """Return the tools of who serves the customer; `solo` has the customer's and an end too."""
+    """Return the agent's tools. With `solo`, add the customer's tools and one that ends the
+    episode.
+    """
     desk = _untouched(domain)
     found = [_tool(desk.tools, tool) for tool in desk.get_tools()]
     if solo:
@@ -131,7 +133,7 @@ def tools_of_desk(domain: str, *, solo: bool) -> list[Tool]:
 
 @lru_cache(maxsize=8)
 def tools_of_customer(domain: str) -> list[dict[str, Any]]:
-    """Return the schemas of the customer's tools; of most domains there are none."""
+    """Return the schemas of the customer's tools, empty in most domains."""
     tools = _untouched(domain).get_user_tools() if domain in DUAL else ()
     return [tool.openai_schema for tool in tools]
 
@@ -154,19 +156,21 @@ def writes_of(domain: str) -> frozenset[str]:
 
 @lru_cache(maxsize=8)
 def _untouched(domain: str, solo: bool = False) -> Any:
-    """Return the environment as every episode finds it; who writes has a copy of its database."""
+    """Return the shared environment in its initial state. An episode that writes copies the
+    database.
+    """
     return environment_of(domain).get_environment(solo_mode=solo)
 
 
 @lru_cache(maxsize=8)
 def _digest(domain: str) -> str:
-    """Return the digest of the database as it is at the beginning."""
+    """Return the digest of the initial database."""
     return _untouched(domain).get_db_hash()
 
 
 @lru_cache(maxsize=1024)
 def _expected(domain: str, tasks: str, task: str) -> str:
-    """Return the digest of the database after tau2's own calls; one that fails changes nothing."""
+    """Return the digest of the database after tau2's own calls. A failing call changes nothing."""
     actions = tasks_of(domain, tasks)[task].evaluation_criteria.actions or []
     if not any(action.name in writes_of(domain) for action in actions):
         return _digest(domain)
@@ -177,16 +181,16 @@ def _expected(domain: str, tasks: str, task: str) -> str:
 
 
 def _number_bills(db: Any) -> None:
-    """Name the bills that tau2 names by chance: the same calls must give the same answers."""
+    """Rename bills whose names tau2 draws at random, so that equal calls give equal answers."""
     for number, bill in enumerate(db.bills):
-        if len(bill.bill_id) == len("B") + 8:  # of a uuid; its own are shorter
+        if len(bill.bill_id) == len("B") + 8:  # a random name from a uuid; other names are shorter
             name, bill.bill_id = bill.bill_id, f"B9{number:03}"
             for customer in db.customers:
                 customer.bill_ids = [bill.bill_id if b == name else b for b in customer.bill_ids]
 
 
 def _refuse_endless(name: str, arguments: dict[str, Any]) -> None:
-    """Raise ToolError for a power that never ends: `calculate` evaluates what it is given."""
+    """Raise ToolError for a power that never ends, because `calculate` evaluates its argument."""
     if name == "calculate" and isinstance(text := arguments.get("expression"), str):
         try:
             is_ending = is_plain(text)

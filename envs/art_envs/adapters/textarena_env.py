@@ -105,12 +105,12 @@ class TextArena(Game):
 
     @classmethod
     def games(cls, cfg: Config, split: Split) -> Iterable[Scenario]:
-        """Return the seeds of a split. A game may make the same of many of them."""
+        """Return the seeds of a split. A game may turn several seeds into the same start."""
         for i in range(cls.num_scenarios[split]):
             yield Scenario(id=f"{split}-{i}", split=split, seed=FIRST_SEED[split] + i)
 
     def set_up(self) -> None:  # type: ignore[override] (in a thread: the library may take long)
-        """Make the game, whose randomness is its own."""
+        """Create the game with its own random state."""
         with self.numbers.lent():
             self.game = _make(self.cfg.id, self.cfg.kwargs)
             num = len(self.seats_of(self.cfg))
@@ -119,12 +119,12 @@ class TextArena(Game):
         self.turn = self._mover()
 
     def observe(self, seat: str) -> str:  # type: ignore[override]
-        """Return the rules at first, then what was said since, but for what the seat said."""
+        """Return the rules at first, and later the messages since then, without the seat's own."""
         state, player = self.game.state, self._number(seat)
         with self.numbers.lent():
             if state.current_player_id == player:
                 _, found = self.game.get_observation()
-            else:  # it reads how the game ended
+            else:  # the seat reads how the game ended
                 found, state.observations[player] = state.observations[player], []
         names = state.role_mapping
         return "\n".join(
@@ -134,7 +134,7 @@ class TextArena(Game):
         )
 
     def move(self, seat: str, text: str) -> None:  # type: ignore[override]
-        """Give the game an answer. It lets one invalid move pass, and says so."""
+        """Send a move to the game. The game warns about one invalid move and ends at the next."""
         with self.numbers.lent():
             self.is_over = bool(self.game.step(action=text)[0])
         self.num_invalid[seat] += _was_invalid(self.game.state, self._number(seat))
@@ -155,7 +155,7 @@ class TextArena(Game):
         return self.seats_of(self.cfg).index(seat)
 
     def _random_move(self, player: int, rng: random.Random | None = None) -> str:
-        """Return a legal move: in random order, the first that a copy of the game takes."""
+        """Return a legal move: the first, in random order, that a copy of the game accepts."""
         moves = (MOVES | ALONE)[_name(self.cfg.id)]
         for move in (rng or self.rng).sample(moves, len(moves)):
             trial, before = copy.deepcopy(self.game), random.getstate()
@@ -166,12 +166,12 @@ class TextArena(Game):
         raise RuntimeError(f"no move of {self.cfg.id} is legal: {moves}")
 
     async def reward(self, seat: str) -> float:
-        """Return the game's reward, or -1 where it was not played to its end."""
+        """Return the game's reward, or -1 if the game did not end."""
         rewards = self.game.state.rewards if self.is_over else None
         return -1.0 if rewards is None else float(rewards[self._number(seat)])
 
     async def metrics_of(self, seat: str) -> dict[str, float]:
-        """Return how it ended for a seat."""
+        """Return metrics of the game's end for a seat."""
         reward, info = await self.reward(seat), self.game.state.game_info[self._number(seat)]
         return {
             "success": float(reward >= 1),
@@ -187,7 +187,7 @@ class TextArena(Game):
 
     @classmethod
     def demonstrations(cls, cfg: Config, num: int) -> Iterable[list[Message]]:
-        """Return games of random legal moves, of those whose moves are known here."""
+        """Return games of random legal moves, if the game's moves are known here."""
         if _name(cfg.id) not in MOVES | ALONE:
             return
         for scenario in islice(cls.scenarios(cfg, "train"), num):
@@ -203,7 +203,7 @@ class TextArena(Game):
 
 
 def _was_invalid(state: Any, player: int) -> bool:
-    """Return whether the last step was an invalid move: the game lets one pass, with a warning."""
+    """Return whether the last step was an invalid move, including one with only a warning."""
     return state.error_count > 0 or bool(state.game_info[player].get("invalid_move"))
 
 
@@ -222,7 +222,7 @@ def _make(id: str, kwargs: dict[str, Any]) -> Any:
 
 @lru_cache(maxsize=512)
 def _num_players(id: str, kwargs: str) -> int:
-    """Return 1 or 2. Raise ValueError where the game cannot be played here."""
+    """Return 1 or 2. Raise ValueError if the game cannot be played here."""
     num = _players_of(id)
     try:
         with IsolatedRandomness(0).lent():
@@ -235,7 +235,7 @@ def _num_players(id: str, kwargs: str) -> int:
 
 
 def _players_of(id: str) -> int:
-    """Return 1 or 2, without the game's code: some of it fetches data as it is imported."""
+    """Return 1 or 2 without importing the game: some games download data when imported."""
     if id not in _ids():
         raise ValueError(f"TextArena has no game {id!r}; `art envs tasks textarena` lists them")
     if _name(id) in MOVES:

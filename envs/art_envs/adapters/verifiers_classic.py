@@ -1,4 +1,4 @@
-"""Environments of verifiers 0.1 to 0.3: what a package's load_environment() gives."""
+"""Environments of verifiers 0.1 to 0.3: the result of a package's load_environment()."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Classic:
     """Implements Played: an environment with its data sets and its rubric."""
 
     def __init__(self, name: str, args: dict[str, Any], tasks: int | None) -> None:
-        """Load it. Raise ValueError where it cannot be loaded or played."""
+        """Load the environment. Raise ValueError if it cannot be loaded or played."""
         vf = import_module("verifiers")
         try:
             found = vf.load_environment(name, **args)

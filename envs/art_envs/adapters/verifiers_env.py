@@ -37,7 +37,7 @@ HOW = (
     "'verifiers>=0.1.14,<0.5'), and name that: env.python: .venv-vf/bin/python"
 )
 NEEDS = re.compile(r"verifiers\b(?!-)")
-HELD_OUT = 10  # one of so many rows of train is val, and one test where there are no others
+HELD_OUT = 10  # one in ten train rows is val, and another one test if there is no eval data
 Respond = Callable[[list[Any], list[Any]], Coroutine[Any, Any, Any]]  # to messages, with tools
 
 
@@ -45,24 +45,24 @@ class Played(Protocol):
     """An environment of verifiers: its rows, its rollout and its score."""
 
     train: list[Any]
-    test: list[Any]  # none: a part of train is
-    max_turns: int  # -1: it has no limit of its own
-    cut_off: type[Exception]  # what `respond` raises where the episode is cut off
+    test: list[Any]  # if empty, a part of the train rows is used
+    max_turns: int  # -1: the environment sets no limit
+    cut_off: type[Exception]  # the exception that `respond` raises when the episode is cut off
 
     def rollout(self, row: Any, respond: Respond) -> Coroutine[Any, Any, Any]:
-        """Play a row to its end, with `respond` as the model; return what `score` takes."""
+        """Play a row to its end with `respond` as the model. Return the argument for `score`."""
         ...
 
     def answer(self, text: str, calls: list[dict[str, str]]) -> Any:
-        """Return a turn of the model as `respond` gives it; of a call `id`, `name`, `arguments`."""
+        """Return a model turn for `respond` to return; a call has `id`, `name` and `arguments`."""
         ...
 
     async def score(self, result: Any) -> tuple[float, dict[str, float]]:
-        """Return reward and metrics. Raise RuntimeError where the rollout failed."""
+        """Return the reward and the metrics. Raise RuntimeError if the rollout failed."""
         ...
 
     def reference(self, row: Any) -> str:
-        """Return the right answer of a row, empty where it has none."""
+        """Return the right answer of a row, empty if it has none."""
         ...
 
 
@@ -74,13 +74,13 @@ class Verifiers(Env):
         """Settings of `env.args`."""
 
         id: str
-        # Of its load_environment(); of a taskset, what `vf-eval` takes as --env.
+        # Arguments of load_environment(), or for a taskset the value of `vf-eval`'s --env.
         args: dict[str, Any] = field(default_factory=dict)
         tasks: Annotated[int, Field(ge=1)] | None = None  # the first so many; null: all
-        max_turns: Annotated[int, Field(ge=1)] = 30  # where the environment has no limit of its own
+        max_turns: Annotated[int, Field(ge=1)] = 30  # used if the environment sets no limit
 
         def __post_init__(self) -> None:
-            """Raise ValueError where there is no such environment, or it cannot be played."""
+            """Raise ValueError if the environment does not exist or cannot be played."""
             _played(self)
 
     tool_timeout = 120.0
@@ -98,14 +98,14 @@ class Verifiers(Env):
 
     @classmethod
     def task_list(cls) -> dict[str, str]:
-        """Return the installed packages that need verifiers: their environments."""
+        """Return the installed packages that depend on verifiers."""
         library("verifiers", PACKAGE, HOW)
         found = [d for d in distributions() if any(NEEDS.match(r) for r in d.requires or ())]
         return {f"id={d.metadata['Name']}": d.metadata["Summary"] or "" for d in found}
 
     @classmethod
     def scenarios(cls, cfg: Config, split: Split) -> Iterable[Scenario]:
-        """Return the rows: of the environment's train and eval data, or parts of the one it has."""
+        """Return the rows of a split, from the environment's train and eval data."""
         num = 0
         for i, (home, _) in enumerate(_rows(_played(cfg))):
             if home == split:
@@ -115,16 +115,16 @@ class Verifiers(Env):
                 num += 1
 
     async def start(self) -> list[Message]:
-        """Begin the library's rollout; return its first prompt."""
+        """Start the library's rollout and return its first prompt."""
         opening = await self._rollout.begin(self.played.rollout(self.row, self._respond))
         return [{"role": m.role, "content": text_of(m)} for m in opening]
 
     def tools(self) -> list[Tool]:
-        """Return those that the library offers its model."""
+        """Return the tools that the library offers its model."""
         return self._tools
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> str | Done:
-        """Make the calls of a turn together: they are one message to the library."""
+        """Send the calls of a turn together, because they are one message to the library."""
         waiting: asyncio.Future[str | Done] = asyncio.get_running_loop().create_future()
         call = {"id": f"call_{next(self._ids)}", "name": name}
         self._calls.append((call | {"arguments": json.dumps(arguments)}, waiting))
@@ -139,18 +139,20 @@ class Verifiers(Env):
         return await waiting
 
     async def reply(self, text: str) -> str | Done:
-        """Return what the library says to a turn without a call."""
+        """Return the library's answer to a turn without a call."""
         heard = await self._say(text, [])
         return Done() if heard is None else "\n\n".join(text_of(m) for m in heard)
 
     async def score(self, trajectory: Trajectory) -> float:
-        """Return what the rubric gives. An episode that art cut off ends as a full context does."""
+        """Return the rubric's reward. An episode that art cut off ends like one with a full
+        context.
+        """
         self._rollout.cut_off(self.played.cut_off())
         reward, self.metrics = await self.played.score(await self._rollout.result())
         return reward
 
     async def judge_context(self) -> str:
-        """Return the right answer, where a row has one."""
+        """Return the right answer, if the row has one."""
         answer = self.played.reference(self.row)
         return f"A right answer: {answer}" if answer else ""
 
@@ -159,7 +161,7 @@ class Verifiers(Env):
         await self._rollout.close()
 
     async def _respond(self, prompt: list[Any], tools: list[Any]) -> Any:
-        """Return the policy's answer to what the library asks its model."""
+        """Return the policy's answer to a prompt of the library."""
         self._tools = [
             Tool(name=t.name, description=t.description, parameters=dict(t.parameters))
             for t in tools
@@ -167,12 +169,12 @@ class Verifiers(Env):
         return await self._rollout.ask(prompt)
 
     async def _say(self, text: str, calls: list[dict[str, str]]) -> list[Any] | None:
-        """Answer for the policy; return the messages that come back, None where it is over."""
+        """Answer with the policy's turn. Return the messages that follow, None when it is over."""
         return await self._rollout.say(self.played.answer(text, calls))
 
 
 def _played(cfg: Verifiers.Config) -> Played:
-    """Return what a config names. Raise ValueError where it cannot be loaded or played."""
+    """Return the environment of a config. Raise ValueError if it cannot be loaded or played."""
     return _loaded(cfg.id, json.dumps(cfg.args), cfg.tasks)
 
 
@@ -185,7 +187,7 @@ def _loaded(name: str, args: str, tasks: int | None) -> Played:
 
 @lru_cache(maxsize=8)
 def _rows(played: Played) -> list[tuple[Split, Any]]:
-    """Return all rows, each with the split that it is of."""
+    """Return all rows, each with its split."""
     homes: list[Split] = ["train"] * HELD_OUT
     homes[-1] = "val"
     if not played.test:

@@ -24,17 +24,17 @@ PLUGINS = Path(__file__).parent / "verifiers_plugins"
 
 
 class CutOffError(Exception):
-    """The episode is over for the policy: its context is full, or its turns are used up."""
+    """The policy's part of the episode is over: its context is full or its turns are used up."""
 
 
 class PolicyTaskset:
-    """Implements Played: a taskset, and the environment that an episode of it is played in."""
+    """Implements Played: a taskset, and the environment in which its episodes are played."""
 
-    max_turns = -1  # args.agent.max_turns is the library's own limit, and kept by it
+    max_turns = -1  # args.agent.max_turns is the library's own limit, which the library enforces
     cut_off: type[Exception] = CutOffError
 
     def __init__(self, name: str, args: dict[str, Any], tasks: int | None) -> None:
-        """Load it. Raise ValueError where it cannot be loaded or played."""
+        """Load the taskset. Raise ValueError if it cannot be loaded or played."""
         self._vf = import_module("verifiers.v1")
         self.name = name
         try:
@@ -58,7 +58,7 @@ class PolicyTaskset:
             why = e if isinstance(e, ValueError) else f"{type(e).__name__}: {e}"
             raise ValueError(f"verifiers cannot play {name!r}: {why}") from e
         self.test: list[Any] = []
-        self._model: Any = None  # while it is served
+        self._model: Any = None  # set while the environment is served
         self._asked: dict[str, tuple[Any, Any]] = {}  # of open rollouts: who answers, and the trace
         self._serving = Shared(self._serve)
 
@@ -97,7 +97,7 @@ class PolicyTaskset:
         return message
 
     async def score(self, result: Any) -> tuple[float, dict[str, float]]:
-        """See Played. The reward is that of the policy's seat."""
+        """See Played. The reward is that of the agent that the policy plays."""
         trace = next(t for t in reversed(result.traces) if t.agent.name == self._seat)
         parts = {name: r.score for name, r in trace.rewards.items() if r is not None}
         metrics = {k: float(v) for k, v in (parts | trace.metrics).items() if v is not None}
@@ -109,14 +109,16 @@ class PolicyTaskset:
 
     @asynccontextmanager
     async def _serve(self) -> AsyncIterator[None]:
-        """Have up what all episodes share: the model's endpoint, and the taskset's tools."""
+        """Start the resources that all episodes share: the model's endpoint and the taskset's
+        tools.
+        """
         async with endpoint(self._say) as url, self._env.serving():
             client = self._vf.EvalClientConfig(base_url=url)
             self._model = self._vf.ModelContext(model="policy", client=client)
             yield
 
     async def _say(self, headers: Any, messages: list[Any], tools: list[Any]) -> dict[str, Any]:
-        """Return what the policy of a rollout says, or end its part as the library's limits do."""
+        """Return the answer of a rollout's policy, or end its part as the library's limits do."""
         respond, trace = self._asked[headers["X-Session-ID"]]
         try:
             return await respond(messages, tools)
@@ -126,18 +128,19 @@ class PolicyTaskset:
 
 
 def _config(vf: Any, name: str, args: dict[str, Any]) -> tuple[Any, str]:
-    """Return the library's config of an environment, and the seat that is the policy's.
+    """Return the library's config of an environment, and the name of the agent that the policy
+    plays.
 
-    A seat whose harness is named nowhere only talks and calls the task's tools, where the library's
-    default is `bash`; one that runs nothing runs on this machine, where its default is a sandbox of
-    Prime's. Raise ValueError where it is not clear who is the policy, or where code shall run.
+    An agent without a harness setting gets one that only talks and calls the task's tools, instead
+    of the library's default `bash`. One that runs no code runs on this machine instead of a Prime
+    sandbox. Raise ValueError if it is unclear which agent the policy plays, or if code would run.
     """
     folder, module = "", name
     if name.replace(".", "_").isidentifier():
         folder, _, module = name.rpartition(".")
     for path in (str(PLUGINS), folder.replace(".", os.sep)):
         if path and path not in sys.path:
-            sys.path.append(path)  # the library imports modules of the top alone
+            sys.path.append(path)  # the library only imports top-level modules
     config = vf.resolve_env_config(args | {"taskset": {**args.get("taskset", {}), "id": module}})
     seats = {key: seat for key, seat in config if isinstance(seat, vf.AgentConfig)}
     policy = [key for key, seat in seats.items() if seat.client is None]

@@ -39,8 +39,8 @@ from art_envs.code_edit.scenarios import (
     test_files,
 )
 
-MOST_NEW, MOST_FILE = 4000, 20_000  # characters of an edit, and of a file
-MOST_SHOWN = 3000  # of what a tool answers
+MOST_NEW, MOST_FILE = 4000, 20_000  # limits of characters of an edit and of a file
+MOST_SHOWN = 3000  # characters of a tool's result
 ALIKE = (("<", "<=", ">", ">=", "==", "!="), ("+", "-", "*"))  # what is taken for one another
 ALL: tuple[Language, ...] = ("python", "javascript", "bash")
 
@@ -52,12 +52,13 @@ class CodeEdit(Env):
     class Config:
         """Settings of `env.args`."""
 
-        # 0: one short function, shown with a test that fails; the first edit ends the episode.
-        # 1: a repository, and the tests that fail. 2: larger; no test fails, a sentence says which
-        # function is wrong. 3: two faults, of which tests show one.
+        # 0: one short function, shown with a failing test; the first edit ends the episode. 1: a
+        # repository, and its failing tests. 2: larger; no test fails, and a sentence says which
+        # function is wrong. 3: two faults, one of them without a failing test.
         level: Annotated[int, Field(ge=0, le=3)] = 1
         languages: tuple[Literal["python", "javascript", "bash"], ...] = ALL
-        # Share of the demonstrated edits that are guesses: what is right is left to be learned.
+        # Share of the demonstrated edits that are guesses, so that the right edit is left to be
+        # learned.
         demo_noise: Annotated[float, Field(ge=0, le=1)] = 0.5
 
     system = (
@@ -66,7 +67,7 @@ class CodeEdit(Env):
         "name, a number, an expression, a statement), nth which of several, an empty old the whole "
         "symbol. Tests that you cannot see decide. Say done when it is right."
     )
-    tool_timeout = 300.0  # a call waits for a process, of which there are few; see sandbox/pool.py
+    tool_timeout = 300.0  # a call waits for one of a few processes; see sandbox/pool.py
     num_scenarios = {"train": 2000, "val": 200, "test": 200}  # noqa: RUF012
 
     def __init__(self, scenario: Scenario, cfg: Config) -> None:
@@ -74,14 +75,14 @@ class CodeEdit(Env):
         self.repository: Repository = scenario.data  # type: ignore[assignment]
         self.language: Language = self.repository["language"]
         self.texts = dict(self.repository["files"])
-        self._on_disk = dict(self.texts)  # as the agent's folder has them, where it has one
+        self._on_disk = dict(self.texts)  # the content of the agent's folder, if it has one
         self.max_turns = 2 if cfg.level == 0 else 24
         self.num_edits = self.num_runs = self.num_refused = 0
         self.failed_hidden: list[Case] = []
 
     @classmethod
     def scenarios(cls, cfg: Config, split: Split) -> Iterable[Scenario]:
-        """See Env. Which there are depends on the languages that this machine can run."""
+        """See Env. Scenarios depend on the languages that this machine can run."""
         able = languages()
         asked: tuple[Language, ...] = tuple(
             language for language in ALL if language in cfg.languages
@@ -94,7 +95,7 @@ class CodeEdit(Env):
         return islice(generate(cfg.level, here, split), cls.num_scenarios[split])
 
     def start(self) -> str:
-        """Return what is wrong, as far as it is known."""
+        """Return the known part of the fault: failing tests, or a sentence."""
         visible = self.repository["visible"]
         if self.cfg.level == 0:
             text = next(iter(self.texts.values())).strip()
@@ -116,7 +117,9 @@ class CodeEdit(Env):
         return self.texts | self._tests()
 
     def _take_over(self) -> None:
-        """Take over what such an agent has written since. An edit by a tool changes no file."""
+        """Read the changes that such an agent has written to its folder. Edits by a tool change no
+        file.
+        """
         for path, before in self._on_disk.items():
             content = self.read_workdir(path, MOST_FILE)
             text = before if content is None else content.decode(errors="replace")
@@ -201,11 +204,11 @@ class CodeEdit(Env):
         return _cut("\n".join(lines))
 
     def reply(self, text: str) -> Done:
-        """End the episode: a turn without a call says that it is done."""
+        """End the episode: a turn without a call means that the work is done."""
         return Done()
 
     def score(self, trajectory: Trajectory) -> float:
-        """1 where all hidden tests pass, of the other functions too, else 0."""
+        """Return 1 if all hidden tests pass, including those of other functions, otherwise 0."""
         hidden, visible = self.repository["hidden"], self.repository["visible"]
         right = [False] * (len(hidden) + len(visible))
         self._take_over()
@@ -229,7 +232,7 @@ class CodeEdit(Env):
         return self.metrics["success"]
 
     def judge_context(self) -> str:
-        """Return what was wrong, and what still is."""
+        """Return the fault, and the tests that still fail."""
         lines = [
             f"In {r['symbol']}, {r['old']!r} should have become {r['new']!r} ({kind})."
             for r, kind in zip(self.repository["repairs"], self.repository["kinds"], strict=True)
@@ -244,7 +247,7 @@ class CodeEdit(Env):
         return test_files(self.language, self.repository["visible"])
 
     def _find(self, name: str) -> tuple[str, syntax.Symbol]:
-        """Return the file and the symbol of a name. Raises ToolError."""
+        """Return the file and the symbol of a name. Raise ToolError."""
         if name in self._tests() or name.startswith("tests/"):
             raise ToolError("the tests are right and cannot be edited")
         for path, text in self.texts.items():
@@ -255,13 +258,13 @@ class CodeEdit(Env):
 
     @classmethod
     def demonstrations(cls, cfg: Config, num: int) -> Iterable[list[Message]]:
-        """Episodes of one who knows the tools, and often guesses what to edit."""
+        """Return episodes of an engineer who knows the tools, and often guesses the edit."""
         for scenario in islice(cls.scenarios(cfg, "train"), num):
             env = cls(scenario, cfg)
             yield play(env, env._engineer(cfg.demo_noise).__next__)
 
     def gold(self) -> Iterator[str]:
-        """Return the one who knows what was changed."""
+        """Return the turns of an engineer who knows the fault."""
         return self._engineer(noise=0.0)
 
     def _engineer(self, noise: float) -> Iterator[str]:

@@ -23,5 +23,5 @@ class McpTools(ToolTaskEnv):
 
     @classmethod
     def opened(cls, cfg: McpSettings) -> AbstractAsyncContextManager[ToolSource]:
-        """Start a server, or reach one."""
+        """Start or reach a server for one episode."""
         return borrowed(cfg) if cfg.shared else connected(cfg)

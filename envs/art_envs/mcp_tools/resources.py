@@ -1,4 +1,4 @@
-"""The resources of an MCP server, as two tools: those that list and read them.
+"""The resources of an MCP server as two tools, which list and read them.
 
 list_resources()              docs://readme  readme (text/plain): How to begin
 read_resource(docs://readme)  Ask a librarian...
@@ -11,7 +11,7 @@ from typing import Any
 
 from art_cli import InvalidCallError, Tool
 
-MOST_PAGES = 100  # of a list
+MOST_PAGES = 100  # limit of pages of a list
 LIST, READ = "list_resources", "read_resource"
 LISTS = "List the resources that can be read, each with its URI; of a template, fill in the braces."
 READS = "Read a resource by its URI."
@@ -19,10 +19,10 @@ URI = {"uri": {"type": "string", "description": "As in the list."}}
 
 
 class Resources:
-    """The two tools, named so that the server's own keep their names."""
+    """The two tools, whose names avoid those of the server's own tools."""
 
     def __init__(self, client: Any, taken: Collection[str], enough: int) -> None:
-        """`enough`: characters of a list after which no further page is asked for."""
+        """Stop requesting pages of a list after `enough` characters."""
         self._client = client
         self._enough = enough
         lists, reads = _free(LIST, taken), _free(READ, taken)
@@ -37,7 +37,7 @@ class Resources:
         self._arguments = {lists: set[str](), reads: {"uri"}}
 
     def offers(self, name: str) -> bool:
-        """True if it is one of the two."""
+        """Return whether the name is one of the two tools."""
         return name in self._arguments
 
     async def call(self, name: str, arguments: dict[str, Any]) -> str:
@@ -65,7 +65,7 @@ class Resources:
 
 
 async def _pages(ask: Callable[..., Awaitable[Any]], field: str) -> AsyncIterator[Any]:
-    """Yield what is listed. A server may know the one kind only."""
+    """Yield the listed items. A server may support only one of the two kinds."""
     from mcp import MCPError
     from mcp_types import METHOD_NOT_FOUND
 
@@ -91,7 +91,7 @@ def _line(uri: str, about: Any, more: str) -> str:
 
 
 def _content(content: Any) -> str:
-    """Return a content's text; what is none is named, with its size."""
+    """Return the text of a content block, or its type and size if it is not text."""
     text = getattr(content, "text", None)
     if isinstance(text, str):
         return text

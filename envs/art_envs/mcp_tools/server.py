@@ -25,16 +25,16 @@ from art_envs.mcp_tools.settings import McpSettings
 from art_envs.tasks.with_tools import ServerError, cut, did_you_mean
 
 INSTALL = "pip install 'art-cli[mcp]'"
-GRACE = 1.0  # seconds to end by itself; the client asks less kindly after 2
-MOST_PRINTED = 2**26  # bytes on stderr: then it is killed
-MOST_TEXT = 2**22  # characters of a result: more is a fault of the server
-SHOWN = 2000  # characters of what a server printed, at its end
+GRACE = 1.0  # seconds to exit by itself; the client terminates it after 2
+MOST_PRINTED = 2**26  # bytes on stderr after which the server is killed
+MOST_TEXT = 2**22  # characters of a result; more is a fault of the server
+SHOWN = 2000  # characters of the server's last output in an error message
 
-logging.getLogger("mcp").addHandler(logging.NullHandler())  # what it says is in our errors
+logging.getLogger("mcp").addHandler(logging.NullHandler())  # our errors contain its messages
 
 
 class Server:
-    """An open connection. `tools` are those that the settings let through."""
+    """An open connection. `tools` are those that the settings allow."""
 
     def __init__(self, cfg: McpSettings, client: Any, log: IO[bytes] | None) -> None:
         self._cfg = cfg
@@ -44,9 +44,9 @@ class Server:
         self.tools: list[Tool] = []
 
     async def list_tools(self) -> list[Tool]:
-        """Ask for the tools, and add those that read resources, where the settings want them.
+        """Request the tools, and add those that read resources if the settings want them.
 
-        Raise UsageError where there are none, or not those of `tools`, or no resources.
+        Raise UsageError if there are no tools, not all of `tools`, or no resources.
         """
         found: list[Tool] = []
         cursor = None
@@ -77,7 +77,7 @@ class Server:
         return [*(tool for tool in offered if tool not in of_resources), *of_resources]
 
     async def call(self, name: str, arguments: dict[str, Any]) -> str:
-        """Return what a tool gives, as text. Raise ToolError where it refuses, ServerError."""
+        """Return the result of a tool as text. Raise ToolError if it refuses, or ServerError."""
         import mcp
         from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS
 
@@ -96,7 +96,7 @@ class Server:
             raise kind(cut(e.message, self._cfg.max_result)) from None
         except ToolError:
             raise
-        except Exception as e:  # an answer that is no MCP, a connection that broke
+        except Exception as e:  # an answer that is not MCP, or a broken connection
             raise self._failed(f"failed in a call of {name!r}: {_said(e)}") from e
         if len(text) > MOST_TEXT:
             raise self._failed(
@@ -109,7 +109,7 @@ class Server:
         return text
 
     def _fits(self, name: str, arguments: dict[str, Any]) -> bool:
-        """True if a call that was refused fits the schema: then the server had another reason."""
+        """Return whether a refused call fits the schema, so that the server had another reason."""
         from jsonschema import Draft202012Validator  # the client needs both too
         from jsonschema.exceptions import SchemaError
         from referencing import Registry
@@ -118,20 +118,20 @@ class Server:
         schema = next((tool.parameters for tool in self.tools if tool.name == name), {})
         try:
             Draft202012Validator.check_schema(schema)
-            # With a registry of its own it looks for nothing in a network.
+            # A registry of its own keeps it from fetching schemas over the network.
             return Draft202012Validator(schema, registry=Registry()).is_valid(arguments)
         except (SchemaError, Unresolvable):
             return True
 
     async def _answer(self, name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
-        """Return what a call gives as text, and whether it is a refusal."""
+        """Return the result of a call as text, and whether it is an error."""
         if self._resources and self._resources.offers(name):
             return await self._resources.call(name, arguments), False
         result = await self._client.call_tool(name, arguments)
         return _text(result), result.is_error
 
     async def check(self) -> None:
-        """Raise ServerError where it is gone, or offers other tools than at the beginning."""
+        """Raise ServerError if the server is gone, or offers other tools than at the start."""
         try:
             async with asyncio.timeout(self._cfg.call_timeout):
                 now = await self.list_tools()
@@ -151,7 +151,7 @@ class Server:
 async def connected(cfg: McpSettings) -> AsyncIterator[Server]:
     """Start or reach a server, and yield it once its tools are known.
 
-    Raises UsageError with what it printed where that fails or takes too long.
+    Raise UsageError with the server's output if that fails or takes too long.
     """
     failure: UsageError | None = None
     async with AsyncExitStack() as stack:
@@ -172,12 +172,12 @@ async def connected(cfg: McpSettings) -> AsyncIterator[Server]:
             failure = UsageError(f"the MCP server {named(cfg)} {what}")
         else:
             yield server
-    if failure:  # out here: a task group that it goes through makes a group of errors of it
+    if failure:  # raised here, because a task group would wrap it into an exception group
         raise failure
 
 
 async def _opened(cfg: McpSettings, stack: AsyncExitStack, log: IO[bytes] | None) -> Server:
-    try:  # in a thread: it takes half a second, in which others would stand still
+    try:  # in a thread: it takes half a second, which would block other episodes
         mcp = await asyncio.to_thread(import_module, "mcp")
     except ModuleNotFoundError:
         raise UsageError(f"the env mcp needs the package mcp: {INSTALL}") from None
@@ -190,14 +190,14 @@ async def _opened(cfg: McpSettings, stack: AsyncExitStack, log: IO[bytes] | None
 
 
 def named(cfg: McpSettings) -> str:
-    """Return how messages call a server."""
+    """Return the server's name in messages."""
     if cfg.url is not None:
         return cfg.url
     return cfg.command if isinstance(cfg.command, str) else shlex.join(cfg.command or ())
 
 
 def printed(log: IO[bytes] | None) -> str:
-    """Return what a server printed last, to be put behind a message."""
+    """Return the last output of a server, to be appended to a message."""
     if log is None:
         return ""
     raw = os.pread(log.fileno(), 4 * SHOWN, max(0, os.fstat(log.fileno()).st_size - 4 * SHOWN))
@@ -219,7 +219,7 @@ def _stdio(cfg: McpSettings, log: IO[bytes]) -> Any:
     if missing := [name for name in cfg.pass_env if name not in os.environ]:
         raise UsageError(f"env.args.pass_env: {', '.join(missing)} is not set")
     command, *rest = guarded(words, limit=MOST_PRINTED, grace=GRACE)
-    file: Any = log  # a process needs its descriptor alone
+    file: Any = log  # a process only needs the file descriptor
     passed = {name: os.environ[name] for name in cfg.pass_env}
     return stdio_client(StdioServerParameters(command=command, args=rest, env=passed), errlog=file)
 
@@ -235,7 +235,8 @@ async def _http(cfg: McpSettings, stack: AsyncExitStack) -> Any:
 
 def _tool(tool: Any) -> Tool:
     hints = tool.annotations
-    # MCP: a tool may write unless it is marked as read-only, and destroy unless it says otherwise.
+    # MCP's defaults: a tool may write unless it is marked read-only, and destroy unless it says
+    # otherwise.
     only_reads = hints is not None and hints.read_only_hint is True and not hints.destructive_hint
     return Tool(
         name=tool.name,
@@ -246,10 +247,10 @@ def _tool(tool: Any) -> Tool:
 
 
 def _text(result: Any) -> str:
-    """Return the contents of a result as text; what is none is named.
+    """Return the contents of a result as text, with the type of contents that are not text.
 
-    Structured content is mostly the same once more, as MCP advises. Where the text lacks one of its
-    values, it is added.
+    Structured content mostly repeats the text, as MCP advises. It is added if the text lacks one of
+    its values.
     """
     parts: list[str] = []
     for block in result.content:
@@ -268,7 +269,7 @@ def _text(result: Any) -> str:
 
 
 def _values(value: Any) -> Iterator[Any]:
-    """Yield all that is neither an object nor a list."""
+    """Yield all values that are neither objects nor lists."""
     if isinstance(value, dict | list):
         for each in value.values() if isinstance(value, dict) else value:
             yield from _values(each)
@@ -283,7 +284,7 @@ def _stands_in(value: Any, text: str) -> bool:
 
 
 def _said(error: BaseException) -> str:
-    """Return the first thing that went wrong: task groups raise groups of errors."""
+    """Return the first error, because task groups raise exception groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     text = (str(error).strip().splitlines() or [""])[0]

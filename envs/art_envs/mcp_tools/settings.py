@@ -11,20 +11,20 @@ from art_envs.tasks.with_tools import ToolTaskSettings
 class McpSettings(ToolTaskSettings):
     """The server, how its tools are used, and the tasks."""
 
-    # Starts a server that talks over stdin and stdout: words, or a line of them; {python} is the
-    # interpreter that art runs in.
+    # Starts a server that communicates over stdin and stdout: a list of arguments, or one line;
+    # {python} is the interpreter that runs art.
     command: tuple[str, ...] | str | None = None
-    url: str | None = None  # or where one runs already (Streamable HTTP)
-    headers: dict[str, str] = field(default_factory=dict)  # of each request to `url`
-    # Variables that the command gets too; it has PATH, HOME and the like.
+    url: str | None = None  # or the address of a running server (Streamable HTTP)
+    headers: dict[str, str] = field(default_factory=dict)  # headers of each request to `url`
+    # Further variables for the command, which also gets PATH, HOME and the like.
     pass_env: tuple[str, ...] = ()
-    # One server for all episodes: for one that is slow to start and keeps nothing.
+    # One server for all episodes, if it starts slowly and keeps no state.
     shared: bool = False
-    tools: tuple[str, ...] | None = None  # those that are offered; null: all
-    resources: bool = False  # whether two tools more list and read what the server has
+    tools: tuple[str, ...] | None = None  # names of the offered tools; null: all
+    resources: bool = False  # whether two further tools list and read the server's resources
 
     def __post_init__(self) -> None:
-        """Raise ValueError where settings do not go together."""
+        """Raise ValueError if settings contradict each other."""
         super().__post_init__()
         if (self.command is None) == (self.url is None):
             raise ValueError(

@@ -22,7 +22,7 @@ Key = tuple[Any, ...]
 
 
 class SharedServer:
-    """A server, and the task that holds it."""
+    """A server, and the task that keeps it open."""
 
     def __init__(self, cfg: McpSettings) -> None:
         self._ready: asyncio.Future[Server] = asyncio.get_running_loop().create_future()
@@ -30,16 +30,16 @@ class SharedServer:
         self._task = asyncio.ensure_future(self._hold(cfg))
 
     async def server(self) -> Server:
-        """Return it once it runs. Raise UsageError where it does not start."""
+        """Return the server once it runs. Raise UsageError if it does not start."""
         return await asyncio.shield(self._ready)
 
     def give_up(self) -> None:
-        """Close it: it failed."""
+        """Close the server, because it failed."""
         self._failed.set()
 
     @property
     def is_usable(self) -> bool:
-        """True if it runs, or is being started."""
+        """Whether the server runs or is being started."""
         return not self._failed.is_set() and not self._task.done()
 
     async def _hold(self, cfg: McpSettings) -> None:
@@ -57,7 +57,7 @@ class SharedServer:
 
 
 class Borrowed:
-    """A shared server, as one episode uses it. One that fails is given up."""
+    """A shared server as used by one episode. A failing server is closed."""
 
     def __init__(self, held: SharedServer, server: Server) -> None:
         self._held = held
@@ -83,7 +83,7 @@ class Borrowed:
 
 @asynccontextmanager
 async def borrowed(cfg: McpSettings) -> AsyncIterator[Borrowed]:
-    """Yield the server that all episodes of this loop share. Raises UsageError, as `connected`."""
+    """Yield the server that all episodes of this loop share. Raise UsageError like `connected`."""
     held = shared_server(cfg)
     yield Borrowed(held, await held.server())
 
@@ -93,7 +93,7 @@ _running = WeakKeyDictionary()
 
 
 def shared_server(cfg: McpSettings) -> SharedServer:
-    """Return the server of these settings that runs on this loop; start one if there is none."""
+    """Return the server of these settings on this loop, and start it if there is none."""
     here = _running.setdefault(asyncio.get_running_loop(), {})
     key = (cfg.command, cfg.url, tuple(cfg.headers.items()), cfg.pass_env, cfg.tools, cfg.resources)
     found = here.get(key)

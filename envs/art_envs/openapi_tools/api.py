@@ -1,4 +1,4 @@
-"""Calls of an HTTP API, each within a deadline; what comes back is text of a bounded size."""
+"""Calls of an HTTP API, each with a deadline and a limit on the size of its result."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from art_envs.openapi_tools.settings import OpenApiSettings
 from art_envs.openapi_tools.shapes import Scheme
 from art_envs.tasks.with_tools import ServerError, cut, did_you_mean
 
-MOST_BYTES = 2**22  # of an answer that are read
+MOST_BYTES = 2**22  # limit of bytes read from an answer
 TEXT = ("json", "text", "xml", "yaml", "csv", "javascript", "urlencoded")  # kinds that are shown
-SAFE = ("GET", "HEAD", "OPTIONS")  # methods that a server may be asked twice (RFC 9110, 9.2.1)
+SAFE = ("GET", "HEAD", "OPTIONS")  # methods that may be retried (RFC 9110, 9.2.1)
 LEAST_WAIT = 0.1  # seconds
 NOT_THE_MODEL = (401, 407, 429, 502, 503, 504)  # answers that no argument is to blame for
 
 
 class Api:
-    """An API that is open. `tools` are the operations that the settings let through."""
+    """An open API. `tools` are the operations that the settings allow."""
 
     def __init__(
         self, cfg: OpenApiSettings, document: Document, operations: dict[str, Operation]
@@ -63,7 +63,7 @@ class Api:
         except (TimeoutError, httpx.TimeoutException):
             what = f"did not answer within {seconds:g} s (env.args.call_timeout)"
             raise ServerError(f"{self._named(operation)} {what}") from None
-        except httpx.HTTPError as e:  # whose text may have the URL, with a key in it
+        except httpx.HTTPError as e:  # the error's text may contain the URL, with a key in it
             raise ServerError(f"{self._named(operation)} failed: {type(e).__name__}") from None
         text = _text(response, body, is_whole, self._cfg.max_result)
         status = f"{response.status_code} {response.reason_phrase}".strip()
@@ -75,7 +75,7 @@ class Api:
         return text + _next_page(response)
 
     async def check(self) -> None:
-        """An API has no state that is known here."""
+        """Do nothing: an API has no state that could be checked."""
 
     async def close(self) -> None:
         """Close the connections."""
@@ -85,7 +85,7 @@ class Api:
         return f"{operation.method} {self._bases[operation.tool.name]}{operation.path}"
 
     async def _sent(self, request: httpx.Request) -> tuple[httpx.Response, bytes, bool]:
-        """Return (the response, its body, whether that is all of it)."""
+        """Return (the response, its body, whether the body is complete)."""
         response = await self._client.send(request, stream=True)
         try:
             body = bytearray()
@@ -98,7 +98,7 @@ class Api:
             await response.aclose()
 
     def _request(self, operation: Operation, arguments: dict[str, Any]) -> httpx.Request:
-        """Return the request of a call. Raise ToolError where arguments do not fit."""
+        """Return the request of a call. Raise ToolError if the arguments are invalid."""
         schema = operation.tool.parameters
         if unknown := [a for a in arguments if a not in schema["properties"]]:
             hint = did_you_mean(unknown[0], schema["properties"])
@@ -140,14 +140,14 @@ class Api:
             raise InvalidCallError(f"no request can be made of these arguments: {e}") from None
 
 
-@cache  # it takes longer to make than an episode
+@cache  # creating one takes longer than an episode
 def _certificates() -> ssl.SSLContext:
     return httpx.create_ssl_context()
 
 
 @asynccontextmanager
 async def opened(cfg: OpenApiSettings) -> AsyncIterator[Api]:
-    """Read the document and yield its API. Raises UsageError."""
+    """Read the document and yield its API. Raise UsageError."""
     document = await asyncio.to_thread(read_document, cfg.spec, cfg.start_timeout)
     operations = await asyncio.to_thread(operations_of, document, cfg.operations)
     api = Api(cfg, document, operations)
@@ -236,9 +236,9 @@ def _retry_after(response: httpx.Response) -> float | None:
 
 
 def _next_page(response: httpx.Response) -> str:
-    """Return a line on the page that follows, "" where none does (RFC 8288).
+    """Return a line about the next page, or "" if there is none (RFC 8288).
 
-    It names the arguments that are other ones there, which the model may give in another call.
+    It names the arguments that differ there, which the model may use in another call.
     """
     links = (link for link in response.links.values() if "next" in _words(link.get("rel")))
     url = next((link.get("url") for link in links), None)
@@ -262,6 +262,6 @@ def _text(response: httpx.Response, body: bytes, is_whole: bool, most: int) -> s
         return f"[{kind}, {len(body)}{'' if is_whole else ' or more'} bytes]"
     try:
         text = body.decode(response.charset_encoding or "utf-8", errors="replace")
-    except LookupError:  # a name of no encoding
+    except LookupError:  # an unknown encoding
         text = body.decode(errors="replace")
     return cut(text, most) + ("" if is_whole else f"\n... (only {MOST_BYTES} bytes were read)")

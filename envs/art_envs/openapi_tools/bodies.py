@@ -17,7 +17,7 @@ from art_envs.openapi_tools.parameters import (
 )
 from art_envs.openapi_tools.shapes import Media, RequestBody
 
-FILES = ("binary", "byte", "base64")  # formats of a field that is a file
+FILES = ("binary", "byte", "base64")  # formats of a file field
 
 
 def body_of(
@@ -80,7 +80,7 @@ def content_of(p: Parameter, value: Any) -> dict[str, Any]:
     if p.place == "form":
         text = "&".join(f"{name}={text}" for name, text in pairs)
         return {"content": text.encode(), "headers": {"Content-Type": FORM}}
-    # (None, text) is a field that is no file.
+    # (None, text) is a field that is not a file.
     return {"files": [(n, (n if n in p.files else None, in_bytes(text))) for n, text in pairs]}
 
 

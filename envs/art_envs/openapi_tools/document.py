@@ -22,14 +22,14 @@ from art_envs.openapi_tools.swagger import is_swagger, upgraded
 
 MOST_BYTES = 2**26  # of a document; GitHub's has 12 MB
 URLS = "http://", "https://"
-DEEPEST = 20  # $refs to $refs
+DEEPEST = 20  # limit of chained $refs
 MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-DATA = ("enum", "const", "default", "example", "examples")  # keywords whose values are no schemas
+DATA = ("enum", "const", "default", "example", "examples")  # keywords whose values are not schemas
 BUNDLE = "put all into one file, as `npx @redocly/cli bundle` does"
 
 
 class Document:
-    """A document, and where in it one looks."""
+    """An OpenAPI document, and lookups in it."""
 
     def __init__(self, source: str, root: Any) -> None:
         self.source = source
@@ -43,7 +43,7 @@ class Document:
         except ValueError as e:
             raise UsageError(f"{source}: {str(e).removeprefix('.')}") from None
         self.root: dict[str, Any] = upgraded(root) if self.is_swagger else root
-        self._files: dict[str, Any] = {}  # other files, by their paths from the document's folder
+        self._files: dict[str, Any] = {}  # other files, by path relative to the document's folder
         self._folder = Path(source).parent
 
     def error(self, place: str, what: str) -> UsageError:
@@ -51,14 +51,14 @@ class Document:
         return UsageError(f"{self.source}: {place}: {what}")
 
     def shaped(self, shape: Any, value: Any, place: str) -> dict[str, Any]:
-        """Return what a value or its $ref is, as a `shape` of shapes.py. Raises UsageError."""
+        """Return a value or the target of its $ref as a `shape` of shapes.py. Raise UsageError."""
         try:
             return shaped(shape, self.resolved(value, place))
         except ValueError as e:
             raise UsageError(f"{self.source}: {place}{e}") from None
 
     def resolved(self, value: Any, place: str) -> Any:
-        """Return a value, or what its $ref names. Raises UsageError."""
+        """Return a value, or the target of its $ref. Raise UsageError."""
         for _ in range(DEEPEST):
             if not isinstance(value, dict) or not isinstance(value.get("$ref"), str):
                 return value
@@ -66,7 +66,7 @@ class Document:
         raise self.error(place, "its $ref goes round in a circle")
 
     def at(self, ref: str, place: str) -> Any:
-        """Return what a $ref names. Raises UsageError."""
+        """Return the target of a $ref. Raise UsageError."""
         file, _, pointer = ref.partition("#")
         found: Any = self._file(file, place, ref) if file else self.root
         for part in pointer.split("/")[1:]:
@@ -97,7 +97,7 @@ class Document:
         return self._files[path]
 
     def schema(self, value: Any, place: str, defs: dict[str, Any]) -> Any:
-        """Return a JSON schema whose $refs are to `defs`, which gets what they name."""
+        """Return a JSON schema whose $refs point to `defs`, and add their targets to `defs`."""
         if isinstance(value, list):
             return [self.schema(each, place, defs) for each in value]
         if not isinstance(value, dict):
@@ -117,7 +117,7 @@ class Document:
         name = ref.removeprefix("#/components/schemas/").removeprefix("#/definitions/")
         name = name.replace("/", ".").replace("#", "").strip(".")
         if name not in defs:
-            defs[name] = {}  # which ends the circle of a schema that contains itself
+            defs[name] = {}  # stops the recursion of a schema that contains itself
             defs[name] = self.schema(self.at(ref, place), place, defs)
         beside = made if str(self.root.get("openapi", "")) >= "3.1" else {}  # before, it is ignored
         return {**beside, "$ref": f"#/$defs/{name}"}
@@ -148,7 +148,7 @@ def read_document(source: str, seconds: float) -> Document:
     return _read(source, path.stat().st_mtime_ns, seconds)
 
 
-@lru_cache(maxsize=4)  # each episode asks for it, and a large one takes seconds to read
+@lru_cache(maxsize=4)  # each episode requests it, and a large document takes seconds to read
 def _read(source: str, changed: int | None, seconds: float) -> Document:
     raw = _bytes(Path(source)) if changed is not None else _fetched(source, seconds)
     return Document(source, _parsed(source, raw))
@@ -163,7 +163,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _rebased(value: Any, path: str) -> Any:
-    """Return the contents of a file at `path` with its $refs from the document's folder."""
+    """Return the contents of a file at `path` with $refs relative to the document's folder."""
     if isinstance(value, list):
         return [_rebased(each, path) for each in value]
     if not isinstance(value, dict):
@@ -177,7 +177,7 @@ def _rebased(value: Any, path: str) -> Any:
 
 
 def _with_bounds(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema whose exclusive bounds are numbers: before OpenAPI 3.1 they are booleans."""
+    """Return a schema with numeric exclusive bounds, which are booleans before OpenAPI 3.1."""
     for side in ("minimum", "maximum"):
         exclusive = f"exclusive{side.capitalize()}"
         if isinstance(schema.get(exclusive), bool):
@@ -188,7 +188,7 @@ def _with_bounds(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fetched(url: str, seconds: float) -> bytes:
-    """Return what a URL gives within that time, as a whole: httpx limits each read alone."""
+    """Return the content of a URL within a total time; httpx only limits each read."""
     import httpx
 
     raw = bytearray()
@@ -204,7 +204,7 @@ def _fetched(url: str, seconds: float) -> bytes:
                 raw += chunk
                 if len(raw) > MOST_BYTES:
                     break
-    except Exception as e:  # whatever a connection says that is closed beneath it
+    except Exception as e:  # any error of a connection that was closed during a read
         if time.monotonic() - began >= seconds:
             raise UsageError(
                 f"env.args.spec: {url} was not read within {seconds:g} s (env.args.start_timeout)"
@@ -237,7 +237,7 @@ def _parsed(source: str, raw: bytes) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON. Raise ValueError where a key is given twice: one would be lost."""
+    """Return a JSON object. Raise ValueError for a duplicate key, which would lose a value."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]

@@ -1,4 +1,4 @@
-"""Operations become tools, or a mistake with its place in the document.
+"""Conversion of operations into tools. Errors name their place in the document.
 
 get /pets/{petId}  operationId: getPet   ->   getPet(petId)
 post /pets         requestBody: Pet      ->   createPet(body)
@@ -34,20 +34,20 @@ class Operation:
     method: str
     path: str
     parameters: tuple[Parameter, ...]
-    schemes: tuple[tuple[str, ...], ...]  # of security: one of these groups, all of it
+    schemes: tuple[tuple[str, ...], ...]  # security: one of these groups, with all of its schemes
     where: str  # in the document
-    server: str | None  # its own, in place of the document's
+    server: str | None  # the operation's own, instead of the document's
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """An operation where it stands in the document."""
+    """An operation and its place in the document."""
 
-    id: str  # "" where it has none
+    id: str  # empty if it has none
     path: str
     method: str
     its: dict[str, Any]
-    item: dict[str, Any]  # of its path
+    item: dict[str, Any]  # the path item
 
     @property
     def where(self) -> str:
@@ -55,11 +55,11 @@ class _Found:
 
     @property
     def named(self) -> str:
-        """Its id, or where that has no letter or digit of ASCII, its method and path."""
+        """The id, or method and path if the id has no ASCII letter or digit."""
         return self.id if re.search("[a-zA-Z0-9]", self.id) else f"{self.method}{self.path}"
 
 
-@lru_cache(maxsize=4)  # each episode asks for them, and those of a large document take a while
+@lru_cache(maxsize=4)  # each episode requests them, and converting a large document takes time
 def operations_of(document: Document, patterns: tuple[str, ...] | None) -> dict[str, Operation]:
     """Return the operations that `env.args.operations` names, by name. Raises UsageError."""
     known = _named(document)
@@ -175,7 +175,7 @@ def _operation(document: Document, name: str, chosen: _Found) -> Operation:
 def _own_server(
     document: Document, item: dict[str, Any], found: dict[str, Any], where: str
 ) -> str | None:
-    """Return the URL that the operation or its path names in place of the document's."""
+    """Return the URL that the operation or its path sets instead of the document's."""
     servers = found.get("servers") or item.get("servers")
     return document.server(servers, f"{where}.servers") if servers else None
 
@@ -183,7 +183,7 @@ def _own_server(
 def _parameters(
     document: Document, item: dict[str, Any], found: dict[str, Any], where: str, tool: str
 ) -> Iterator[dict[str, Any]]:
-    """Yield the parameters of an operation that a model gives."""
+    """Yield the parameters of an operation that the model provides."""
     for (name, place), each in _all_parameters(document, item, found, where).items():
         if place == "header" and name.lower() in OURS:
             continue
@@ -232,7 +232,7 @@ def _schema(
     document: Document, parameter: dict[str, Any], where: str, defs: dict[str, Any]
 ) -> dict[str, Any]:
     schema = parameter.get("schema")
-    if schema is None:  # or else one media type, whose text is the value
+    if schema is None:  # otherwise one media type, whose text is the value
         schema = next(iter((parameter.get("content") or {}).values()), {}).get("schema", {})
     schema = document.schema(schema, where, defs)
     texts = {k: parameter[k] for k in ("description", "example") if k in parameter}

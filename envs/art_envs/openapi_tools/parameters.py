@@ -26,14 +26,14 @@ BETWEEN = {"form": ",", "spaceDelimited": " ", "pipeDelimited": "|"}
 class Parameter:
     """One argument of a tool."""
 
-    argument: str  # how the tool calls it
-    name: str  # how the API does
+    argument: str  # its name in the tool
+    name: str  # its name in the API
     place: Place
     style: str = "form"
     explode: bool = True
     is_json: bool = False  # always JSON: the document has `content` instead of `schema`
     media: str = ""  # the content type of a body
-    # Of a form: how its fields are written, by name, and those that are files.
+    # Of a form: the serialization of its fields by name, and the names of its files.
     fields: tuple[Parameter, ...] = ()
     files: tuple[str, ...] = ()
 

@@ -12,18 +12,16 @@ class OpenApiSettings(ToolTaskSettings):
     """The API, how its operations are used, and the tasks."""
 
     spec: str  # an OpenAPI 3 or Swagger 2 document: FILE.yaml, FILE.json or a URL
-    base_url: str | None = (
-        None  # what paths are added to; null: the first of the document's servers
-    )
-    # Names of the operations that are offered, as "findPets", "get*", or "!getUser" for one that is
-    # not. null, or none but those with "!": all that only read (GET).
+    base_url: str | None = None  # base URL of paths; null: the first of the document's servers
+    # Names of the offered operations, such as "findPets" or "get*", and "!getUser" to exclude one.
+    # If null, or if all begin with "!": all that only read (GET).
     operations: tuple[str, ...] | None = None
-    # How calls are authenticated: a scheme of the document, and the variable of the environment
-    # with its token (name:password for basic). null: calls are made without.
+    # Authentication of calls: a scheme of the document, and the environment variable with its token
+    # (name:password for basic). null: no authentication.
     auth: dict[str, str | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raise ValueError where a setting cannot be."""
+        """Raise ValueError for an invalid setting."""
         super().__post_init__()
         if self.operations == ():
             raise ValueError("operations: name at least one, or leave it out for all that read")

@@ -1,4 +1,4 @@
-"""The shapes of the parts of a document that are read, checked before they are."""
+"""Typed shapes of the parts of a document, against which these are validated."""
 
 from __future__ import annotations
 
@@ -125,9 +125,9 @@ _adapters: dict[type, TypeAdapter[Any]] = {}
 
 
 def shaped(shape: type[Known], value: Any) -> Known:
-    """Return a value of this shape, without what is null. Raise ValueError with the wrong place.
+    """Return a value of this shape without nulls. Raise ValueError with the path of an error.
 
-    The text is ".NAME...: why", to be put behind the place of the value.
+    The message is ".NAME...: why", to be appended to the path of the value.
     """
     adapter = _adapters.setdefault(shape, TypeAdapter(shape))
     try:

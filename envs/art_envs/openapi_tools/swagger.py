@@ -12,8 +12,8 @@ from typing import Any
 
 from art_envs.openapi_tools.parameters import FORM, MULTIPART
 
-# How the items of a list are joined: (style, explode). A style that a place does not have, or that
-# OpenAPI 3 does not know, is refused there.
+# The ways to join the items of a list: (style, explode). A style that a place does not have, or
+# that OpenAPI 3 does not know, is refused there.
 FORMATS = {
     "csv": ("form", False),
     "ssv": ("spaceDelimited", False),
@@ -25,7 +25,7 @@ NOT_SCHEMA = ("name", "in", "description", "required", "collectionFormat", "allo
 
 
 class NotWritten(Exception):
-    """Something that no request can be written with; the text says what."""
+    """Raised for something that no request can express; the message names it."""
 
 
 def is_swagger(root: Any) -> bool:
@@ -46,9 +46,9 @@ def upgraded(root: dict[str, Any]) -> dict[str, Any]:
 def operation(
     root: dict[str, Any], found: dict[str, Any], parameters: Iterable[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return an operation, given its resolved parameters, as OpenAPI 3 has it.
+    """Convert an operation with its resolved parameters to OpenAPI 3.
 
-    Raises NotWritten.
+    Raise NotWritten.
     """
     body: list[dict[str, Any]] = []
     fields: list[dict[str, Any]] = []
@@ -133,6 +133,6 @@ def _scheme(schemes: Any) -> str:
 
 
 def _url(root: dict[str, Any], schemes: Any) -> str:
-    """Return where an operation is; without a host, relative to the document."""
+    """Return the base URL of an operation, relative to the document if there is no host."""
     base = str(root.get("basePath") or "/")
     return f"{_scheme(schemes)}://{root['host']}{base}" if root.get("host") else base

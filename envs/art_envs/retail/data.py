@@ -70,18 +70,18 @@ STATUSES = {PENDING: 38, MODIFIED: 4, DELIVERED: 38, PROCESSED: 10, CANCELLED: 1
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """The sizes of the database."""
+    """The size parameters of the database."""
 
     users: int
     products: int
     variants: int
     orders: int
     items: tuple[int, ...]  # of an order, drawn from
-    digits: dict[str, int]  # of the number in an id
+    digits: dict[str, int]  # digits of the number in an id
     pairs: bool  # ids of users and orders are two numbers: u65+31, W20-48
     scenarios: dict[Split, int]
-    by_email: float  # share of customers who are found by it; the others by name and zip code
-    verbs: tuple[Verb, ...]  # what customers may want of an order
+    by_email: float  # share of customers identified by email; the others by name and zip code
+    verbs: tuple[Verb, ...]  # actions that customers may request
     hidden: tuple[str, ...] = ()  # fields that the tools do not show
 
 
@@ -117,7 +117,7 @@ SCALES: dict[Size, Scale] = {
 
 
 class _Ids:
-    """Prefixes with random numbers of so many digits, each once."""
+    """Unique ids: a prefix and a random number with a given number of digits."""
 
     def __init__(self, rng: random.Random, digits: dict[str, int]) -> None:
         self._rng = rng
@@ -144,7 +144,7 @@ class _Ids:
 
 
 def make_database(size: Size) -> Tables:
-    """Users, products and orders."""
+    """Return users, products and orders."""
     scale = SCALES[size]
     rng = random.Random(seed_of("retail", size))
     ids = _Ids(rng, scale.digits)
@@ -183,7 +183,7 @@ def _user(rng: random.Random, ids: _Ids, size: Size) -> tuple[str, Record]:
     first, last = rng.choice(FIRST), rng.choice(LAST)
     if size == "small":
         id = ids.new_pair("u", "+")
-        email, zip = f"{id}@x.com", id[1:]  # so that name and zip code are one user's
+        email, zip = f"{id}@x.com", id[1:]  # makes name and zip code unique to one user
     else:
         id = ids.new("user", f"{first}_{last}_".lower())
         email, zip = f"{id.replace('_', '.')}@example.com", ids.new("zip")

@@ -57,7 +57,7 @@ class RetailDesk(ServiceDesk):
     def policy(cls, cfg: ServiceDesk.Config) -> str:
         return policy.DOCUMENT if cfg.size == "full" else policy.BRIEF
 
-    # Reading.
+    # Tools that read.
 
     @read
     async def find_user_by_email(self, email: str) -> str:
@@ -117,7 +117,7 @@ class RetailDesk(ServiceDesk):
     def _shown(self, record: Record) -> str:
         return json.dumps(in_dollars(record, SCALES[self.cfg.size].hidden))
 
-    # Writing.
+    # Tools that write.
 
     @write
     async def cancel_order(self, order_id: str, reason: str) -> str:
@@ -215,7 +215,7 @@ class RetailDesk(ServiceDesk):
         return order, self._get("users", order["user_id"])
 
     def _check(self, broken: list[Broken]) -> None:
-        """Raise ForbiddenError where the policy forbids a write, ToolError where it is a slip."""
+        """Raise ForbiddenError if the policy forbids a write, ToolError for a harmless mistake."""
         if broken:
             forbidden = any(rule for rule, _ in broken)
             raise (ForbiddenError if forbidden else ToolError)(broken[0].words)
@@ -230,17 +230,17 @@ class RetailDesk(ServiceDesk):
         )
 
     def _pay(self, order: Record, payment_id: str, amount: int) -> None:
-        """Book cents on an order; a gift card's balance changes at once."""
+        """Charge cents for an order. The balance of a gift card changes immediately."""
         order["paid"].append({"payment_id": payment_id, "amount": amount})
         method = self._get("users", order["user_id"])["payments"].get(payment_id)
         if method and method["kind"] == "gift card":
             user = self.store.edit("users", order["user_id"])
             user["payments"][payment_id]["balance"] -= amount
 
-    # What could be written, of the goal's user.
+    # Possible writes for the goal's user.
 
     def legal_writes(self) -> Iterator[Action]:
-        """Single items, all items for a return, one other address."""
+        """Return writes of single items, returns of all items, and one other address."""
         user = self.store.peek("users", self.goal["user_id"])
         yield call("modify_user_address", user_id=user["user_id"], **ELSEWHERE)
         for id in user["orders"]:

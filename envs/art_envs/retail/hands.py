@@ -23,35 +23,35 @@ Ask = Literal[
 LIGHTS: tuple[Light, ...] = get_args(Light)
 ASKS: tuple[Ask, ...] = get_args(Ask)
 LOOK, CHARGE, RESTART, PHOTO, LABEL, ACCEPT = ASKS
-READING = (LOOK, LABEL)  # what leaves the customer's world as it is
+READING = (LOOK, LABEL)  # requests that do not change the customer's world
 REMEDIES: dict[Light, Ask] = {"dark": CHARGE, "blinking": RESTART}
-PHOTO_FROM = 100_00  # cents that a thing cost, from which on it is replaced only after a photo
+PHOTO_FROM = 100_00  # price in cents from which a replacement requires a photo
 THINGS = (
     "lamp", "phone", "watch", "kettle", "tablet", "camera", "blender", "clock", "drone",
     "e-reader", "fan", "keyboard", "laptop",
 )  # fmt: skip
-REASONS = {  # of refusals, beside those of policy.py -> as the customer hears it
+REASONS = {  # reasons besides those of policy.py -> the sentence that the customer hears
     "works": "Nothing is wrong with it.",
     "damage": "We do not replace what was damaged after its delivery.",
 }
 
 
 class Thing(TypedDict):
-    """The thing the customer holds, as it is before anybody asks: plain JSON, a part of a goal."""
+    """The customer's item in its initial state: plain JSON, a part of a goal."""
 
     item_id: str
     price: int  # cents
     serial: str
     light: Light
-    heals: bool  # the remedy for its light mends it
+    heals: bool  # whether the remedy for its light repairs it
     damaged: bool  # as a photo shows
-    slips: list[Ask]  # what the customer does wrongly the first time
+    slips: list[Ask]  # actions that the customer does wrong the first time
     manner: list[str]  # what they say before what they see, in turn
-    wording: int  # which of the words for one thing they use
+    wording: int  # index of the customer's word for the item
 
 
 class Hands:
-    """The customer's world in one episode: a thing, and what they have done with it."""
+    """The customer's world in one episode: an item, and the actions taken with it."""
 
     def __init__(self, thing: Thing) -> None:
         self._thing = thing
@@ -61,11 +61,11 @@ class Hands:
 
     @property
     def state(self) -> tuple[Light, set[Ask]]:
-        """The changes in their world by what they have done."""
+        """The light, and the actions that changed the customer's world."""
         return self.light, self.done.difference(READING)
 
     def due(self) -> list[Ask]:
-        """Return what the policy lets the assistant ask for now; empty: it is time to decide."""
+        """Return the requests that the policy allows now; empty: it is time to decide."""
         thing, remedy = self._thing, REMEDIES.get(self._thing["light"])
         if LOOK not in self.done:
             return [LOOK]
@@ -87,7 +87,7 @@ class Hands:
         return "damage" if self._thing["damaged"] and PHOTO in self.done else "replace"
 
     def do(self, ask: Ask) -> Report:
-        """Let the customer do it, and say what they see."""
+        """Take an action as the customer and report what they see."""
         is_due, is_again, was = ask in self.due(), ask in self.done, self.light
         self._tries[ask] += 1
         slips = ask in self._thing["slips"] and self._tries[ask] == 1
@@ -118,7 +118,7 @@ class Hands:
 
 
 def right_asks(thing: Thing) -> tuple[list[Ask], str]:
-    """Return what is right to ask a customer for, in order, and the verdict that it leads to."""
+    """Return the right requests in order, and the decision that they lead to."""
     hands, asks = Hands(thing), []
     while due := hands.due():
         hands.do(due[0])
@@ -132,7 +132,7 @@ def ask_for(ask: Ask) -> Action:
 
 
 def draw_thing(rng: random.Random, item_id: str, price: int, size: Size) -> Thing:
-    """Return a thing in a customer's hands; of a small shop, one who says little."""
+    """Return a random item; in a small shop, its customer says little."""
     small = size == "small"
     light = rng.choices(LIGHTS, (35, 35, 20, 10))[0]
     thing = Thing(

@@ -17,7 +17,7 @@ RETURNING, EXCHANGING = "return requested", "exchange requested"
 REPLACING = "replacement sent"
 
 CANCEL_REASONS = ("no longer needed", "ordered by mistake")
-REASONS = {  # of refusals -> as the customer hears it
+REASONS = {  # reasons for refusals -> the sentence that the customer hears
     "status": "The status of the order does not allow it.",
     "reason": "We cannot cancel for this reason.",
     "owner": "We can only serve you about what is your own.",
@@ -28,30 +28,30 @@ REASONS = {  # of refusals -> as the customer hears it
 
 
 class Broken(NamedTuple):
-    """Something that forbids a request."""
+    """A violation of the policy by a request."""
 
-    rule: str  # of REASONS
+    rule: str  # key of REASONS
     words: str
 
 
 def against_cancel(order: Record) -> list[Broken]:
-    """Return what the policy has against cancelling a whole order."""
+    """Return the policy's objections to cancelling a whole order."""
     return _unless(order, PENDING, "cancelled")
 
 
 def against_reason(reason: str) -> list[Broken]:
-    """Return what the policy has against cancelling for a reason."""
+    """Return the policy's objections to a reason for a cancellation."""
     accepted = reason in CANCEL_REASONS
     return [] if accepted else [Broken("reason", f"{reason!r} is no reason to cancel an order")]
 
 
 def against_address(order: Record) -> list[Broken]:
-    """Return what the policy has against another address for an order."""
+    """Return the policy's objections to a new address for an order."""
     return _unless(order, (PENDING, MODIFIED), "sent elsewhere")
 
 
 def against_payment(order: Record, user: Record, payment_id: str) -> list[Broken]:
-    """Return what the policy has against paying an order otherwise."""
+    """Return the policy's objections to a new payment method for an order."""
     if payment_id == order["paid"][-1]["payment_id"]:
         return [Broken("method", "the order is already paid with this method")]
     return [
@@ -63,7 +63,7 @@ def against_payment(order: Record, user: Record, payment_id: str) -> list[Broken
 def against_return(
     order: Record, user: Record, item_ids: Sequence[str], payment_id: str
 ) -> list[Broken]:
-    """Return what the policy has against sending items back."""
+    """Return the policy's objections to returning items."""
     broken = [*_unless(order, DELIVERED, "returned"), *_unless_held(order, item_ids)]
     method = user["payments"].get(payment_id)
     if method is None:
@@ -75,7 +75,7 @@ def against_return(
 
 
 def against_replacement(order: Record, item_id: str) -> list[Broken]:
-    """Return what it has against the same item again, in the place of one that does not work."""
+    """Return the policy's objections to replacing a defective item by the same item."""
     return [*_unless(order, DELIVERED, "replaced"), *_unless_held(order, [item_id])]
 
 
@@ -89,7 +89,7 @@ def against_swap(
     *,
     status: str,
 ) -> list[Broken]:
-    """Return what it has against other variants: of a pending order, or of a delivered one."""
+    """Return the policy's objections to other variants in a pending or a delivered order."""
     done = "modified" if status == PENDING else "exchanged"
     broken, odd = _unless(order, status, done), _unless_held(order, item_ids)
     if len(item_ids) != len(new_item_ids):
@@ -116,7 +116,7 @@ def against_swap(
 
 
 def against_method(user: Record, payment_id: str, amount: int) -> list[Broken]:
-    """Return what it has against paying so many cents so; less than nothing is a refund."""
+    """Return the policy's objections to paying `amount` cents this way; negative is a refund."""
     method = user["payments"].get(payment_id)
     if method is None:
         return [_no_method(payment_id)]
@@ -130,14 +130,14 @@ def _no_method(payment_id: str) -> Broken:
 
 
 def total(order: Record) -> int:
-    """Return what the items of an order cost, in cents."""
+    """Return the total price of an order's items in cents."""
     return sum(item["price"] for item in order["items"])
 
 
 def difference(
     order: Record, products: Mapping[str, Record], item_ids: Sequence[str], new: Sequence[str]
 ) -> int:
-    """Return what other variants cost more than the old ones, in cents."""
+    """Return the price difference of the new variants to the old ones, in cents."""
     held = {item["item_id"]: item for item in order["items"]}
     return sum(
         products[held[old]["product_id"]]["variants"][after]["price"] - held[old]["price"]

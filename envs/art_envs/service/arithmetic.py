@@ -1,4 +1,4 @@
-"""The sums that an assistant may have done for it."""
+"""The arithmetic of the assistant's calculator tool."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ OPERATIONS: dict[type[ast.operator], Callable[[Decimal, Decimal], Decimal]] = {
 
 
 def calculated(expression: str) -> str:
-    """Return the value of a sum of decimals, to two places. Raises ToolError where it is none."""
+    """Return the value of an arithmetic expression, rounded to two places. Raise ToolError
+    otherwise.
+    """
     expected = "expected numbers, + - * / and parentheses"
     if len(expression) > MAX_LENGTH:
         raise ToolError(f"the expression is longer than {MAX_LENGTH} characters; {expected}")

@@ -1,8 +1,8 @@
-"""The assistant's questions to a customer, read without a language model.
+"""The assistant's questions to a customer, parsed without a language model.
 
-It is the one reader of free text at a desk, and nothing is scored by it: where it understands
-nothing, the scripted customer tells all that they know. tests/envs/utterances holds what it was
-made on and what it was measured on.
+No other code of the desk reads free text, and no score depends on it: if no question is recognized,
+the scripted customer tells everything they know. tests/envs/utterances holds the examples that it
+was developed on and measured on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _REQUEST = re.compile(
     r"|drop me|verify|otherwise|will do|works? too|confirm (?:the|your)|identify)\b",
     re.I,
 )
-# A question that is about the sentence before it: "I see two orders. Which one do you mean?"
+# A question that refers to the sentence before it: "I see two orders. Which one do you mean?"
 _BACK = re.compile(
     r"\bwhich (?:one|would|of (?:them|these))\b|\bgive me (?:those|that|it)\b|\bis that what\b"
     r"|\bwhat (?:is|was) (?:it|yours)\b",
@@ -25,15 +25,15 @@ _BACK = re.compile(
 
 
 class Slot(NamedTuple):
-    """Something that an assistant may ask a customer for."""
+    """A fact that an assistant may ask a customer for."""
 
-    pattern: re.Pattern[str]  # how a request for it looks
+    pattern: re.Pattern[str]  # matches a request for the fact
     sentence: str  # the customer's answer
 
 
-Slots = dict[str, Slot]  # by name
+Slots = dict[str, Slot]  # slot by name
 
-# Those of any domain; a domain adds its own.
+# The slots of all domains; a domain adds its own.
 SLOTS: Slots = {
     "name": Slot(
         re.compile(

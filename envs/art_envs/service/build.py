@@ -1,4 +1,4 @@
-"""From a domain's random goals to its scenarios: the mix, the splits, the gates."""
+"""Scenarios of a domain, built from its random goals: shares of kinds, splits, gates."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from art_envs.service.domain import Domain
 from art_envs.service.gates import check
 from art_envs.service.goal import MIX, Goal, Kind
 
-ATTEMPTS = 1000  # to find a user whom a kind fits, and who does not want what another one wants
+ATTEMPTS = 1000  # tries to find a user who fits a kind and has no goal that another user has
 
 
 def build_goals(desk: type[Domain], cfg: Any) -> dict[Split, list[Goal]]:
-    """Return the goals of all splits. A tenth of the users is kept for each of val and test.
+    """Return the goals of all splits. A tenth of the users is reserved for each of val and test.
 
-    Raises GateError where a goal fails a gate: `desk.draw_goal` is wrong.
+    Raise GateError if a goal fails a gate, which means that `desk.draw_goal` is wrong.
     """
     users, num = list(desk.database(cfg)["users"]), desk.num_goals[cfg.size]
     order = random.Random(seed_of(desk.__name__, "users")).sample(users, len(users))
@@ -43,7 +43,7 @@ def build_goals(desk: type[Domain], cfg: Any) -> dict[Split, list[Goal]]:
 
 
 def _kinds(desk: type[Domain], cfg: Any, num: int, rng: random.Random) -> list[Kind]:
-    """Each kind as often as its share says, in a random order."""
+    """Return the kinds in random order, each as often as its share says."""
     kinds = desk.kinds(cfg)
     total = sum(MIX[kind] for kind in kinds)
     out: list[Kind] = []

@@ -1,6 +1,6 @@
-"""Generated data on disk, so that a domain is generated once.
+"""A disk cache of generated data, so that a domain is generated only once.
 
-One file for each version of the generator's code and its arguments, written whole or not at all:
+There is one file for each version of the generator's code and its arguments, written atomically:
 any number of processes may share the folder, and any of them may be killed.
 """
 
@@ -18,16 +18,16 @@ from typing import Any
 
 
 def folder() -> Path:
-    """Return where it is kept for all runs of a user."""
+    """Return the cache folder, which all runs of a user share."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(root) / "art" / "envs"
 
 
 def cached(name: str, code: Path, arguments: Any, make: Callable[[], Any]) -> Any:
-    """Return what `make` returns (JSON), from disk where the same code has made it before.
+    """Return the result of `make` (JSON), from disk if the same code has produced it before.
 
-    `code` is the folder of the domain: any change of a file in it, or in this package, makes new
-    data. A disk that cannot be written to costs the cache, nothing else.
+    `code` is the folder of the domain: a change of any file in it, or in this package, invalidates
+    the cache. If the disk is not writable, the data is generated each time.
     """
     asked = [_fingerprint(code), _fingerprint(Path(__file__).parent), arguments]
     key = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:24]
@@ -38,7 +38,7 @@ def cached(name: str, code: Path, arguments: Any, make: Callable[[], Any]) -> An
         text = json.dumps(make(), separators=(",", ":"))
     with contextlib.suppress(OSError):
         _write(file, text)
-    return json.loads(text)  # as from disk: no tuples, keys are text
+    return json.loads(text)  # the same as a result from disk: lists for tuples, text keys
 
 
 def _write(file: Path, text: str) -> None:

@@ -36,16 +36,16 @@ from art_envs.service.goal import (
 
 
 class ServiceDesk(Domain):
-    """The common part of all domains: their scenarios, and the right conversations."""
+    """The common part of all domains: their scenarios and demonstrations."""
 
     @classmethod
     def goals(cls, cfg: DeskEpisode.Config) -> dict[Split, list[Goal]]:
-        """Return all customers; the splits share no user. The same object at each call."""
+        """Return the goals of each split, always the same object. The splits share no user."""
         return _goals(cls, cls.Config(level=cfg.level, size=cfg.size, kinds=cfg.kinds))
 
     @classmethod
     def scenarios(cls, cfg: DeskEpisode.Config, split: Split) -> Iterable[Scenario]:
-        """One for each goal."""
+        """Return one scenario for each goal of a split."""
         for i, goal in enumerate(cls.goals(cfg)[split]):
             id = f"{split}-{i}"
             data = {"goal": goal, "kind": goal["kind"], "level": cfg.level}
@@ -54,12 +54,12 @@ class ServiceDesk(Domain):
     # Demonstrations.
 
     def gold(self) -> Iterator[str]:
-        """Return the right conversation."""
+        """Return the turns of an assistant that serves the goal correctly."""
         return self.assistant()
 
     @classmethod
     def demonstrations(cls, cfg: DeskEpisode.Config, num: int) -> Iterable[list[Message]]:
-        """Return the right conversations; `demo_noise` of the decisions are guesses."""
+        """Return correct conversations in which a share `demo_noise` of decisions are guesses."""
         cfg = replace(cfg, user=None)
         for scenario in islice(cls.scenarios(cfg, "train"), num):
             desk = cls(scenario, cfg)
@@ -67,7 +67,7 @@ class ServiceDesk(Domain):
             yield play(desk, desk.assistant(rng).__next__)
 
     def assistant(self, rng: random.Random | None = None) -> Iterator[str]:
-        """The turns of one who knows the goal; with `rng`, one who guesses with `demo_noise`."""
+        """Return the turns of an assistant that knows the goal. With `rng`, it may guess."""
         script, decision = self.goal["script"], self._decision()
         if rng and rng.random() < self.cfg.demo_noise:
             script = [*script[:decision], *self._guess(rng, script[decision:])]
@@ -78,17 +78,17 @@ class ServiceDesk(Domain):
             yield DONE
 
     def _decision(self) -> int:
-        """Return where the script turns from finding out to deciding."""
+        """Return the index of the script's first step that decides instead of looking up."""
         for i, step in enumerate(self.goal["script"]):
             if not isinstance(step, str) and (self.is_write(step) or step["name"] in COMMITMENTS):
                 return i
         return len(self.goal["script"]) - 1
 
     def _guess(self, rng: random.Random, right: Sequence[str | Action]) -> Sequence[str | Action]:
-        """Return the right end of the script, a refusal, or a wrong write.
+        """Return the correct end of the script, a refusal, or a wrong write.
 
-        A wrong write is of a record that has been looked up: one of a record that nobody spoke of
-        would teach to make ids up.
+        A wrong write is on a record that has been looked up. Other records would teach the model to
+        invent ids.
         """
         no = [call("refuse", reason=rng.choice(list(self.reasons)))]
         steps = [step for step in self.goal["script"] if not isinstance(step, str)]

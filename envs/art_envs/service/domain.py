@@ -1,4 +1,4 @@
-"""A domain of customer service: its customers, its tools' rules, and what is right to do."""
+"""A domain of customer service: its customers, the rules of its tools, and the score."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from art_envs.service.store import Tables
 
 
 class Domain(DeskEpisode):
-    """What a domain says, its database, and the score of an episode."""
+    """The hooks that a domain implements, its database, and the score of an episode."""
 
     num_goals: ClassVar[dict[Size, dict[Split, int]]]
 
-    # What a domain says.
+    # Hooks of a domain.
 
     @classmethod
     def kinds(cls, cfg: DeskEpisode.Config) -> tuple[Kind, ...]:
-        """Return what customers come for."""
+        """Return the kinds of goals that customers have."""
         return cfg.kinds or KINDS[cfg.level]
 
     @classmethod
@@ -53,13 +53,13 @@ class Domain(DeskEpisode):
         raise NotImplementedError
 
     def legal_writes(self) -> Iterable[Action]:
-        """Writes that the tools would accept now, for the goal's user: for gates and guesses.
+        """Return writes that the tools would accept now for the goal's user, for gates and guesses.
 
-        Where there are endlessly many (an address), a few stand for all.
+        If there are endlessly many, such as addresses, a few represent all.
         """
         raise NotImplementedError
 
-    # Its data, generated once.
+    # The domain's data, generated once.
 
     @classmethod
     def database(cls, cfg: DeskEpisode.Config) -> Tables:
@@ -69,7 +69,7 @@ class Domain(DeskEpisode):
     # The score.
 
     async def is_served(self) -> bool:
-        """Return whether all was done, refused and told as it must be, and nothing else."""
+        """Return whether all required actions, refusals and values were given, and no others."""
         wants = list(settled_by(self.goal))
         return (
             not self.faults
@@ -81,18 +81,18 @@ class Domain(DeskEpisode):
         )
 
     async def has_right_state(self) -> bool:
-        """Return whether the right writes, and no others, were done."""
+        """Return whether exactly the right writes were made."""
         right = type(self)(self.scenario, self.cfg)
         for action in right.gold_writes():
             await right.act(action)
         return self.is_like(right)
 
     def is_like(self, other: Domain) -> bool:
-        """Return whether two episodes of one scenario have done the same, whatever the way."""
+        """Return whether two episodes of a scenario led to the same result, in whatever order."""
         return self.store.is_same(other.store) and self.transferred == other.transferred
 
     async def score(self, trajectory: Trajectory) -> float:
-        """1 where the customer was served as the policy says, else 0."""
+        """Return 1 if the customer was served according to the policy, otherwise 0."""
         success = float(await self.is_served())
         self.metrics = {
             "success": success,
@@ -106,7 +106,7 @@ class Domain(DeskEpisode):
         return success
 
     async def judge_context(self) -> str:
-        """Return what the customer wanted, what was right to do, and what was done."""
+        """Return the customer's wishes, the right actions, and the actions that were taken."""
         wants = list(settled_by(self.goal))
         told = [value for each in wants for value in each["outputs"]]
         refused = [" or ".join(each["reasons"]) for each in wants if each["reasons"]]
@@ -127,7 +127,7 @@ class Domain(DeskEpisode):
         )
 
     def gold_writes(self) -> list[Action]:
-        """Return the writes of the right conversation, in its order."""
+        """Return the writes of the correct conversation, in order."""
         return [s for s in self.goal["script"] if not isinstance(s, str) and self.is_write(s)]
 
     @classmethod

@@ -41,7 +41,7 @@ Level = Literal[0, 1, 2, 3, 4]
 Size = Literal["full", "small"]
 
 
-# Behind the policy at level 0.
+# Appended to the policy at level 0.
 TICKET = (
     "You work on a ticket. It is the customer's order: nobody answers, and nothing is to be "
     "confirmed. What you write closes it."
@@ -55,12 +55,12 @@ class ForbiddenError(ToolError):
 
 
 def write(method: Method) -> Method:
-    """Offer a method of a desk to the model as a tool that changes the database."""
+    """Turn a method of a desk into a tool that changes the database."""
 
     @wraps(method)
     async def recorded(self: DeskEpisode, **arguments: Any) -> Any:
         made = call(method.__name__, **arguments)
-        agreed = await self.is_agreed(made)  # before the records change
+        agreed = await self.is_agreed(made)  # must be checked before the records change
         try:
             result = await method(self, **arguments)
         except ToolError as e:
@@ -74,7 +74,7 @@ def write(method: Method) -> Method:
 
 
 def read(method: Method) -> Method:
-    """Offer a method of a desk to the model as a tool that looks something up."""
+    """Turn a method of a desk into a tool that looks something up."""
 
     @wraps(method)
     async def recorded(self: DeskEpisode, **arguments: Any) -> Any:
@@ -92,20 +92,20 @@ class DeskEpisode(Env):
     class Config:
         """Settings of `env.args`."""
 
-        # 0: a ticket that holds all facts, and no user. 1: one write, a user who tells all at once.
-        # 2: facts must be asked for and ids found. 3: also pressure and changes of mind.
-        # 4: also several items and writes at once, references, and long openings.
+        # 0: a ticket that contains all facts, and no user. 1: one write, and a user who tells
+        # everything at once. 2: facts must be asked for and ids found. 3: also pressure and changes
+        # of mind. 4: also several items and writes at once, references, and long openings.
         level: Level = 2
         size: Size = "full"  # small: few records, short ids and policy, for a very small model
-        kinds: tuple[Kind, ...] = ()  # only these; empty: all that the level has
+        kinds: tuple[Kind, ...] = ()  # only these kinds; empty: all kinds of the level
         user: LLMConfig | None = None  # who plays the user from level 1 on; null: a script
-        # Share of demonstrated decisions that are guesses, so that reward has something to teach.
+        # Share of demonstrated decisions that are guesses, so that RL has something to improve.
         demo_noise: Annotated[float, Field(ge=0, le=1)] = 0.0
 
         most_when_small: ClassVar[int] = 1  # level; a small domain lacks what higher ones ask for
 
         def __post_init__(self) -> None:
-            """Raise ValueError where a small domain has no such level."""
+            """Raise ValueError if a small domain does not have the level."""
             most = self.most_when_small
             if self.size == "small" and self.level > most:
                 raise ValueError(
@@ -113,24 +113,24 @@ class DeskEpisode(Env):
                     f"level: {most}, or leave size out"
                 )
 
-    slots: ClassVar[Slots] = SLOTS  # what an assistant may ask for
-    reasons: dict[str, str]  # of refusals, each as the customer hears it
+    slots: ClassVar[Slots] = SLOTS  # facts that an assistant may ask for
+    reasons: dict[str, str]  # reasons for refusals -> the sentence that the customer hears
 
     def __init__(self, scenario: Scenario, cfg: Config) -> None:
         super().__init__(scenario, cfg)
         self.goal: Goal = scenario.data["goal"]
         self.store = Store(self.database(cfg))
         self.user: User | None = None  # from level 1 on
-        self.done: list[Action] = []  # the writes that were made, in their order
+        self.done: list[Action] = []  # the writes that were made, in order
         self.refusals: list[str] = []  # the reasons that were given
-        self.told: set[str] = set()  # of the values that had to be told
+        self.told: set[str] = set()  # required values that the customer was told
         self.faults: Counter[Fault] = Counter()
         self.transferred = False
-        self.looked_up: set[str] = set()  # the calls that looked something up, each once
-        self._num_known = 0  # of these, when the assistant last wrote to the customer
-        self._agreed: Action | None = None  # the one write that the customer has said yes to
+        self.looked_up: set[str] = set()  # the distinct calls that looked something up
+        self._num_known = 0  # the size of `looked_up` when the assistant last wrote to the customer
+        self._agreed: Action | None = None  # the one write that the customer has agreed to
         self._goodbyes = 0
-        if cfg.level > 1:  # twice the longest script: some assistants announce each look-up
+        if cfg.level > 1:  # twice the longest script, because some assistants announce each look-up
             self.max_turns = 60 if cfg.level < MINDS_FROM else 80
 
     @classmethod
@@ -144,15 +144,15 @@ class DeskEpisode(Env):
         raise NotImplementedError
 
     def forbids(self, write: Action) -> bool:
-        """Return whether the policy, too, forbids a write that is impossible."""
+        """Return whether the policy forbids a write that is also impossible."""
         return False
 
     def is_identified(self) -> bool:
-        """Return whether it is known who the customer is, as the policy asks."""
+        """Return whether the customer is identified as the policy requires."""
         raise NotImplementedError
 
     async def start(self) -> list[Message]:
-        """Return the policy, and the ticket or the user's first words."""
+        """Return the policy, and the ticket or the user's first message."""
         policy = self.policy(self.cfg)
         if self.cfg.level > 0:
             self.user = self._make_user()
@@ -169,17 +169,17 @@ class DeskEpisode(Env):
         return LLMUser(self.goal, self.slots, self.services.llm(self.cfg.user))
 
     async def reply(self, text: str) -> str | Done:
-        """Return the user's answer. A ticket is closed by words, whatever they say."""
+        """Return the user's answer. Any text closes a ticket."""
         if self.user is None:
             return Done()
         works, self._num_known = len(self.looked_up) > self._num_known, len(self.looked_up)
         return await self._heard(await self.user.say(text, works=works))
 
     async def _heard(self, said: Said) -> str | Done:
-        """Return what the user said.
+        """Return the user's message.
 
-        The episode ends when they say goodbye; a model that plays them must have been served, or
-        say it a second time.
+        The episode ends at a goodbye. A model's goodbye only counts if the customer was served or
+        it is the second one.
         """
         if said.leaving:
             self._goodbyes += 1
@@ -192,7 +192,7 @@ class DeskEpisode(Env):
         """Calculate a sum."""
         return calculated(expression)
 
-    # What an assistant commits itself to.
+    # Commitments of the assistant.
 
     @tool()
     async def confirm(self, action: str, arguments: dict[str, Any]) -> str | Done:
@@ -257,12 +257,12 @@ class DeskEpisode(Env):
         return Done()
 
     def _commit(self) -> None:
-        """Take note of a commitment: it is too early while nobody knows who the customer is."""
+        """Count a commitment, and a fault if the customer is not identified yet."""
         if not self.is_identified():
             self.faults["unidentified"] += 1
 
     def note_write(self, made: Action, *, agreed: bool) -> None:
-        """Take note of a write that was made; the customer gets a receipt of it."""
+        """Record a write that was made and notify the customer."""
         self._commit()
         self.done.append(made)
         if self.user is None or made["name"] == "transfer":
@@ -273,15 +273,15 @@ class DeskEpisode(Env):
         self.user.got(agreed=agreed)
 
     async def is_agreed(self, write: Action) -> bool:
-        """Return whether the customer has said yes to what a write does."""
+        """Return whether the customer has agreed to the effect of a write."""
         return self._agreed is not None and await self._do_the_same(write, self._agreed)
 
     async def _is_wanted(self, asked: Action, want: Want) -> bool:
-        """Return whether a write does what the customer wants, whatever its arguments."""
+        """Return whether a write has the effect that the customer wants, whatever its arguments."""
         return want["write"] is not None and await self._do_the_same(asked, want["write"])
 
     async def _do_the_same(self, one: Action, other: Action) -> bool:
-        """Return whether two writes would change the records alike: ids may be in any order."""
+        """Return whether two writes would change the records alike, also with reordered ids."""
         if one == other:
             return True
         try:
@@ -290,7 +290,7 @@ class DeskEpisode(Env):
             return False
 
     async def _after(self, made: Action) -> Store:
-        """Return the records as they would be after a write."""
+        """Return the records after a hypothetical write."""
         other = type(self)(self.scenario, self.cfg)
         other.store = self.store.copy()
         await other.act(made)
@@ -304,10 +304,10 @@ class DeskEpisode(Env):
         return await getattr(self, spec.name)(**spec.parse(action["arguments"]))
 
     async def is_served(self) -> bool:
-        """Return whether all was done, refused and told as it must be, and nothing else."""
+        """Return whether all required actions, refusals and values were given, and no others."""
         raise NotImplementedError
 
 
 def text_of(action: Action) -> str:
-    """Return an action on one line, the same for the same action."""
+    """Return a canonical text of an action on one line."""
     return f"{action['name']}({json.dumps(action['arguments'], sort_keys=True)})"

@@ -23,16 +23,16 @@ from art_envs.service.domain import Domain
 from art_envs.service.goal import COMMITMENTS, DONE, Action, call, confirm, minds
 
 Result = TypeVar("Result")
-# Arguments in an assistant's own words.
+# Arguments that an assistant words freely.
 FREE = frozenset({"summary", "expression", "action", "value"})
 
 
 class GateError(AssertionError):
-    """A scenario that must not be used."""
+    """Raised if a scenario must not be used."""
 
 
 def finished(work: Coroutine[Any, Any, Result]) -> Result:
-    """The result of a coroutine that waits for nothing, inside or outside of an event loop."""
+    """Return the result of a coroutine that never suspends, inside or outside of an event loop."""
     try:
         work.send(None)
     except StopIteration as end:
@@ -42,7 +42,7 @@ def finished(work: Coroutine[Any, Any, Result]) -> Result:
 
 
 def check(desk: type[Domain], cfg: Any, scenario: Scenario) -> None:
-    """Raises GateError, with what is wrong, where a scenario fails."""
+    """Check a scenario. Raise GateError with the reason if it fails a gate."""
     gate = _Gate(desk, cfg, scenario)
     gate.gold()
     gate.nothing()
@@ -98,7 +98,7 @@ class _Gate:
         self._expect(served, f"the right conversation does not score 1: {desk.faults}")
 
     def _wrong(self, what: str, steps: Iterable[str | Action]) -> None:
-        """Expect that such turns score 0; what tools refuse is not done."""
+        """Expect that these turns score 0. A call that a tool refuses has no effect."""
         desk = self._make()
         finished(desk.start())
         for step in steps:
@@ -131,7 +131,7 @@ class _Gate:
             self._wrong("doing nothing instead", [*steps[:at], DONE, DONE])
 
     def spam(self) -> None:
-        """Commit to everything at once, after reading all that is to be read: it scores 0."""
+        """Expect that committing to everything at once, after all look-ups, scores 0."""
         steps = self._scenario.data["goal"]["script"]
         acts = [s for s in steps if not isinstance(s, str)]
         reads = [a for a in acts if not self._right.is_write(a) and a["name"] not in COMMITMENTS]
@@ -160,7 +160,7 @@ class _Gate:
             self._expect(self._reaches(list(order)) is not False, "the order of the writes matters")
 
     def _reaches(self, actions: list[Action]) -> bool | None:
-        """Return whether acting so comes to the right state. None where a tool refuses."""
+        """Return whether these actions lead to the right state, or None if a tool refuses one."""
         desk = self._make()
         try:
             for action in actions:
@@ -171,7 +171,7 @@ class _Gate:
 
 
 def _texts(action: Action) -> Iterator[str]:
-    """Return all text in the arguments that must have been read somewhere."""
+    """Return all text in the arguments that the assistant must have read before."""
     for name, value in action["arguments"].items():
         if name not in FREE and action["name"] != "refuse":
             yield from _leaves(value)

@@ -1,4 +1,4 @@
-"""Words of customers around their wishes: at length, and when they change their mind."""
+"""Sentences around customers' wishes: long openings and changes of mind."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ ENDINGS = (
     "I hope that this is the right place for it.",
 )
 
-# Before what they want in the place of a change that they are asked to confirm.
-NOT_SO = (  # the same, with something of it otherwise
+# Precedes the wish that replaces a change to be confirmed.
+NOT_SO = (  # the same change with a different detail
     "No, wait, I have changed my mind.",
     "No, actually, not like that.",
     "Hold on, not yet.",
 )
-NOT_THAT = (  # another change
+NOT_THAT = (  # a different change
     "No, on second thought leave that as it is.",
     "No, I have changed my mind, I do not want that.",
     "Hold on, I do not want that any more.",
@@ -64,11 +64,11 @@ KEEP = "No, on second thought do not change anything there. That is settled for 
 
 
 def reconsidered(rng: random.Random, wish: str, *, is_alike: bool) -> str:
-    """Return what a customer says who wants this in the place of what they are to confirm."""
+    """Return the message of a customer who replaces the wish that they are asked to confirm."""
     return f"{rng.choice(NOT_SO if is_alike else NOT_THAT)} {wish}"
 
 
 def told_at_length(rng: random.Random, wish: str) -> str:
-    """Return an opening in which a wish stands among other things that people say."""
+    """Return an opening in which small talk surrounds a wish."""
     parts = [rng.choice(GREETINGS), rng.choice(WHO), rng.choice(WHY), wish, rng.choice(ENDINGS)]
     return " ".join(parts)

@@ -20,9 +20,9 @@ Key = tuple[str, str]  # (table, id)
 
 
 def same(a: Any, b: Any) -> bool:
-    """Return whether two values mean the same. The order of a list does not matter."""
+    """Return whether two values are equal apart from the order of lists."""
     assert not isinstance(a, float), f"{a} is a float; keep cents"
-    if isinstance(a, dict) and isinstance(b, dict):  # ends at the first difference
+    if isinstance(a, dict) and isinstance(b, dict):  # stops at the first difference
         return a.keys() == b.keys() and all(same(a[field], b[field]) for field in a)
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and _text(a) == _text(b)
@@ -30,7 +30,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def _text(value: Any) -> str:
-    """Return one text for all values that mean the same: their parts, sorted."""
+    """Return a canonical text: values that differ only in the order of lists have the same."""
     if isinstance(value, dict):
         return f"{{{','.join(sorted(f'{k!r}:{_text(v)}' for k, v in value.items()))}}}"
     if isinstance(value, list):
@@ -39,35 +39,35 @@ def _text(value: Any) -> str:
 
 
 class Store:
-    """Copy-on-write: an episode's memory grows by what it writes."""
+    """A copy-on-write view of the database: memory grows only with the episode's writes."""
 
     def __init__(self, base: Tables) -> None:
         self._base = base
         self._own: dict[Key, Record] = {}
-        self.seen: set[Key] = set()  # what was looked up by id: the evidence that was read
+        self.seen: set[Key] = set()  # records looked up by id: the evidence that was read
 
     def copy(self) -> Store:
-        """Return another view that holds the same now."""
+        """Return a second view with the same content."""
         other = Store(self._base)
         other._own = _copy(self._own)
         return other
 
     def get(self, table: str, id: str) -> Record | None:
-        """Return a record to read, not to write to. None where there is no such id."""
+        """Return a record for reading only, or None if the id does not exist."""
         record = self._now(table, id)
         if record is not None:
             self.seen.add((table, id))
         return record
 
     def peek(self, table: str, id: str) -> Record:
-        """Return a record that the assistant does not get to see.
+        """Return a record without marking it as read by the assistant.
 
-        Raises KeyError where there is none.
+        Raise KeyError if the id does not exist.
         """
         return self._own.get((table, id)) or self._base[table][id]
 
     def edit(self, table: str, id: str) -> Record:
-        """Return a record to write to. Raises KeyError where there is no such id."""
+        """Return a record for writing. Raise KeyError if the id does not exist."""
         key = (table, id)
         if key not in self._own:
             self._own[key] = _copy(self._base[table][id])
@@ -79,9 +79,9 @@ class Store:
         self._own[table, id] = record
 
     def rows(self, table: str) -> Iterator[tuple[str, Record]]:
-        """Return all records of a table, those that were added last.
+        """Return all records of a table, the added ones last.
 
-        Looking through is not reading.
+        Iterating does not mark records as read.
         """
         base = self._base[table]
         for id, record in base.items():
@@ -91,7 +91,7 @@ class Store:
                 yield id, record
 
     def is_same(self, other: Store) -> bool:
-        """Return whether two views of one base hold the same now."""
+        """Return whether two views of the same base have the same content."""
         for table, id in self._own.keys() | other._own.keys():
             mine, its = self._now(table, id), other._now(table, id)
             if mine is None or its is None or not same(mine, its):
@@ -99,7 +99,7 @@ class Store:
         return True
 
     def changes(self) -> dict[Key, Record]:
-        """Return the records that are not what they were."""
+        """Return the records that differ from the base."""
         return {k: now for k, now in self._own.items() if now != self._base[k[0]].get(k[1])}
 
     def _now(self, table: str, id: str) -> Record | None:
@@ -107,4 +107,4 @@ class Store:
 
 
 def _copy(value: Any) -> Any:
-    return marshal.loads(marshal.dumps(value))  # three times as fast as a copy in Python
+    return marshal.loads(marshal.dumps(value))  # three times as fast as a deep copy in Python

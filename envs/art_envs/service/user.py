@@ -1,4 +1,4 @@
-"""The customer. What they say follows from the goal; the env decides when the episode ends."""
+"""The simulated customer, whose messages follow from the goal. The env ends the episode."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from art_envs.service.asking import Slots, asked_slots
 from art_envs.service.goal import Action, Goal, Want, ever_wanted
 
 GOODBYE, YES = "[goodbye]", "[yes]"
-MAX_OBJECTIONS = 2  # wrong proposals that a customer bears
-PATIENCE = 6  # turns in which nothing happens
-NEEDLESS = 2  # such turns that doing something without need is worth; one more the second time
+MAX_OBJECTIONS = 2  # wrong proposals after which the customer leaves
+PATIENCE = 6  # turns without progress after which the customer leaves
+NEEDLESS = 2  # turns of patience that a needless action costs; one more the second time
 
-IsWanted = Callable[[Action, Want], Awaitable[bool]]  # whether a write does what a want asks for
+IsWanted = Callable[[Action, Want], Awaitable[bool]]  # returns whether a write satisfies a want
 
 
 class Report(NamedTuple):
-    """The outcome of something that a customer was asked to do in their own world."""
+    """The outcome of an action that a customer was asked to take in their own world."""
 
-    text: str  # in their words
-    is_due: bool  # the policy asks for it, at this point
-    is_again: bool  # they had already done it
-    mends: bool  # what they came for is settled by it
+    text: str  # in the customer's words
+    is_due: bool  # the policy requires the action at this point
+    is_again: bool  # the customer had taken the action before
+    mends: bool  # it solves the customer's problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """The answer of a user."""
+    """A user's answer."""
 
     text: str
-    leaving: bool = False  # the user thinks that all is done; the env may know better
-    agrees: bool = False  # a yes to the proposal
+    leaving: bool = False  # the user considers everything done, which the env may overrule
+    agrees: bool = False  # whether the user accepts the proposal
 
 
 class User(Protocol):
@@ -42,13 +42,13 @@ class User(Protocol):
 
     @property
     def is_insisting(self) -> bool:
-        """True if they still wait for a yes or a no to what they were refused."""
+        """Whether the user still waits for a yes or no after a refusal."""
         ...
 
     async def say(self, text: str, *, works: bool = False) -> Said:
-        """Return the answer to what the assistant said.
+        """Return the answer to the assistant's message.
 
-        `works`: since it last wrote, it has looked something new up.
+        `works`: the assistant has looked up something new since its last message.
         """
         ...
 
@@ -65,20 +65,21 @@ class User(Protocol):
         ...
 
     async def did(self, what: str, report: Report) -> Said:
-        """Return what they say of something that they were asked to do."""
+        """Return the user's reaction to an action that they were asked to take."""
         ...
 
     def got(self, *, agreed: bool) -> None:
-        """Take note of a change that was made, with or without their yes."""
+        """Record a change that was made, with or without the user's consent."""
         ...
 
 
 class ScriptedUser:
-    """Deterministic: answers what is asked for, accepts or corrects proposals, takes a no.
+    """A deterministic user: answers questions, accepts or corrects proposals, and accepts a
+    refusal.
 
-    They know what was done for them, whatever is said about it: words settle nothing. They leave
-    where something was changed without their yes, after too many wrong proposals, or when nothing
-    happens any more.
+    The user knows which actions were taken, so the assistant's words settle nothing. They leave
+    after a change without their consent, after too many wrong proposals, or when nothing happens
+    any more.
     """
 
     def __init__(self, goal: Goal, slots: Slots) -> None:
@@ -120,7 +121,7 @@ class ScriptedUser:
         return self._answer(" ".join([self._now["words"], *self._rest()]))
 
     def _rest(self) -> list[str]:
-        """Return all that they know and have not said: nobody understood what was asked."""
+        """Return all facts that the user knows and has not told: no question was recognized."""
         rest = [sentence for slot, sentence in self._known.items() if slot in self._untold]
         self._untold.clear()
         return rest
@@ -212,9 +213,9 @@ support asks you something or is about to act."""
 
 
 class LLMUser:
-    """A language model that plays the customer. It is told only what they may reveal."""
+    """A language model that plays the customer. Its prompt contains only facts it may reveal."""
 
-    is_insisting = False  # it says when it leaves
+    is_insisting = False  # the model itself decides when to leave
 
     def __init__(self, goal: Goal, slots: Slots, llm: LLM) -> None:
         self._llm = llm
@@ -227,16 +228,16 @@ class LLMUser:
         )
         self._messages: list[ChatMessage] = [
             {"role": "system", "content": prompt},
-            # Some chat templates refuse a conversation that the assistant begins.
+            # Some chat templates reject a conversation that begins with the assistant.
             {"role": "user", "content": "Hello, how can I help you?"},
             {"role": "assistant", "content": goal["opening"]},
         ]
-        self._news: list[str] = []  # what was done since they last spoke
+        self._news: list[str] = []  # actions since the user's last message
 
     async def say(self, text: str, *, works: bool = False) -> Said:
-        """Return the answer to what the assistant said.
+        """Return the answer to the assistant's message.
 
-        Raises LLMError where the model gives none, RuntimeError where it only thinks.
+        Raise LLMError if the model gives no answer, RuntimeError if it only thinks.
         """
         heard = "\n".join([*self._news, text]) or "..."
         self._news = []

@@ -1,4 +1,4 @@
-"""Equality of two written values."""
+"""Comparison of a value in a text with the expected value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MARKS = "*`'\"\N{LEFT DOUBLE QUOTATION MARK}\N{RIGHT DOUBLE QUOTATION MARK}"  #
 def is_value(said: str, value: str) -> bool:
     """Return whether the text is this value and nothing else: "USD 1,250" is "1250.00".
 
-    Quotation marks and Markdown's emphasis around it mean nothing. A text with several values is
+    Quotation marks and Markdown emphasis around it are ignored. A text with several values matches
     none of them.
     """
     said = said.strip().rstrip(".").strip(_MARKS).rstrip(".")

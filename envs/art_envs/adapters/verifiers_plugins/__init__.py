@@ -1,1 +1,1 @@
-"""Plugins of verifiers, which imports them as modules of the top: this folder is on its path."""
+"""Plugins of verifiers, which imports them as top-level modules: this folder is on sys.path."""

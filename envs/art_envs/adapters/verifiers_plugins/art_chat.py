@@ -25,7 +25,7 @@ class ArtChatConfig(vf.HarnessConfig):
 
 
 class ArtChat(vf.Harness[ArtChatConfig]):
-    """See Harness. Of what goes wrong the rollout has the error, or that it was stopped."""
+    """See Harness. A failure is recorded in the rollout as an error, or as a stop."""
 
     APPENDS_SYSTEM_PROMPT = True
     SUPPORTS_MCP = True
@@ -43,7 +43,7 @@ class ArtChat(vf.Harness[ArtChatConfig]):
         mcp_urls: dict[str, str],
         data: vf.TaskData,
     ) -> vf.ProgramResult:
-        """Talk until an answer without a call."""
+        """Run turns until an answer without a call."""
         system, prompt = self.resolve_prompt(data)
         messages: list[Any] = [{"role": "system", "content": system}] if system else []
         if isinstance(prompt, str):
