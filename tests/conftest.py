@@ -19,13 +19,17 @@ TEXTS = [
 ]
 
 MakePolicy = Callable[..., Policy]
+SLOW_FOLDERS = {"integration", "envs", "docs"}
 SLOW_SECONDS = 600  # the time limit of a slow test that names none; pyproject.toml has the others'
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Allow more time to tests that are marked slow, and to those of tests/integration."""
+    """Allow more time to tests that are marked slow, and to those of some folders.
+
+    The first test that plays at a desk makes the desk's data: half a minute on a busy machine.
+    """
     for item in items:
-        is_slow = item.get_closest_marker("slow") or "integration" in item.path.parts
+        is_slow = item.get_closest_marker("slow") or SLOW_FOLDERS & {*item.path.parts}
         if is_slow and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_SECONDS))
 
