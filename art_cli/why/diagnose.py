@@ -11,6 +11,7 @@ from art_cli.why import (
     progress,
     results,
     signal,
+    splits,
     success,
     tools,
     update,
@@ -22,7 +23,7 @@ from art_cli.why.finding import Finding
 RULES = (
     *(*groups.RULES, *signal.RULES, *success.RULES, *kinds.RULES, *episodes.RULES),
     *(*tools.RULES, *worth.RULES, *results.RULES, *update.RULES),
-    *(*policy.RULES, *progress.RULES, *judge.RULES),
+    *(*policy.RULES, *progress.RULES, *splits.RULES, *judge.RULES),
 )
 # Consequences of a serious finding, by the finding's name; these are not listed separately.
 OF_REWARD = {"rate_too_high", "no_rise", "memorised", "noisy_evaluation", "gap_from_start"}
@@ -33,10 +34,15 @@ FOLLOWS = {
     "siblings_differ_at_start": OF_REWARD | OF_CALLS | {"too_hard"},
     **dict.fromkeys(("wrong_advantages", "other_baseline"), OF_REWARD | {"broken_calls"}),
     "outlier_rewards": OF_REWARD,
+    "scenarios_repeat": {"tool_never_pays", "tool_abandoned", "other_kind"},
+    "held_out_paid_otherwise": {"gap_from_start", "memorised", "noisy_evaluation"},
+    "legality_not_shown": {"no_rise", "unsolvable_scenarios"},
+    "hot_sampling": OF_CALLS | {"unknown_tool", "too_hard", "no_rise"},
+    "success_falls": {"no_rise", "capped_reward", "noisy_evaluation"},
     "against_success": OF_REWARD - {"against_success"}
-    | {"rate_too_low", "moves_away", "tool_abandoned"},
-    "length_is_paid": {"against_success"},
-    "judge_against_env": {"against_success", "capped_reward", "memorised"},
+    | {"rate_too_low", "moves_away", "tool_abandoned", "success_falls"},
+    "length_is_paid": {"against_success", "success_falls"},
+    "judge_against_env": {"against_success", "capped_reward", "memorised", "success_falls"},
     "tool_breaks": OF_REWARD | {"moves_away", "broken_calls", "dead_tool", "tool_abandoned"},
     "refused_by_scenario": OF_CALLS | {"unsolvable_scenarios", "kind_never_succeeds", "no_rise"},
     "refused_actions": {"scenarios_repeat", "no_rise", "unsolvable_scenarios"},

@@ -6,7 +6,7 @@ import json
 import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -174,16 +174,23 @@ def estimate(values: list[float]) -> Estimate | None:
     return found if found and found.is_bounded else None
 
 
-def train_change(run: Evidence) -> Estimate | None:
-    """Return the train reward's change from the first third of the steps to the last.
+def train_change(run: Evidence, value: Callable[[Row], float] | None = None) -> Estimate | None:
+    """Return the change of the train reward, or of a value, from the first third of steps to the
+    last.
 
     The two thirds have different scenarios: each group's mean is one sample, and the variances of
     the two means add up.
     """
+
+    def values(group: list[Row]) -> list[float]:
+        if value is None:
+            return rewards_of(group)
+        return [value(row) for row in group if row["reward"] is not None]
+
     steps = sorted(run.train)
     third = max(1, len(steps) // 3)
     ends = [
-        estimate([statistics.fmean(r) for s in part for g in run.train[s] if (r := rewards_of(g))])
+        estimate([statistics.fmean(v) for s in part for g in run.train[s] if (v := values(g))])
         for part in (steps[:third], steps[-third:])
     ]
     if ends[0] is None or ends[1] is None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import combinations
 
+from art_cli.evaluation.statistics import Estimate
 from art_cli.why.evidence import (
     Evidence,
     Row,
@@ -25,7 +27,8 @@ EPISODES, SCENARIOS = 60, 10  # of a kind, enough to conclude that it never succ
 OFTEN = 0.3  # success rate of the other kinds
 ANSWERS = ("target", "targets", "answer", "answers", "label", "labels", "expected", "gold")
 ENOUGH = 32  # scenarios
-MAJORITY = 0.8  # share of scenarios with the same answer
+ONE = 0.7  # of the answers, or of the targets, are one: chance alone then meets most
+MAJORITY = 0.8  # of the scenarios have one answer
 CHANCE = 0.05  # Cohen's kappa: agreement beyond that of chance; healthy runs had 0.2 and more
 
 
@@ -128,52 +131,76 @@ def one_answer(run: Evidence) -> Iterator[Finding]:
 def answers_by_chance(run: Evidence) -> Iterator[Finding]:
     """Yield a finding if answers depend on the questions but agree with targets only by chance.
 
-    Siblings agree with each other more often than chance, so the policy uses the question; yet it
-    meets the target no more often than chance. There is no finding if targets have many values or
-    one majority value, or if the policy gives the same answer to all questions.
+    The policy gives siblings the same answer more often than chance would, so it goes by the
+    question, and yet it meets the target no more often than chance would. Reads the first third
+    of the groups: what is rewarded by chance drives the policy to one answer for all.
+    Silent where targets are of many kinds, where one of them is in the majority, where the policy
+    gives one answer to all from the start, or where it meets the targets later.
     """
     for name in ANSWERS:
         groups = [g for g in run.groups if name in (g[0]["scenario"] or {})]
-        pairs = [(_answer(row), _targets(row, name)) for g in groups for row in g]
-        known = {t for _, targets in pairs for t in targets}
-        if len(groups) < ENOUGH or not 1 < len(known) <= KINDS:
+        if len(groups) < ENOUGH:
             continue
-        given = Counter(a for a, _ in pairs if a in known)
-        meant = Counter(targets[0] for _, targets in pairs if len(targets) == 1)
-        num = sum(given.values())
-        most = max(given.values(), default=num) / max(1, num)
-        if num < len(pairs) / 2 or max(most, max(meant.values()) / sum(meant.values())) > 0.7:
+        third = max(ENOUGH, len(groups) // 3)
+        early, late = _agreement(groups[:third], name), _agreement(groups[-third:], name)
+        if early is None or (late and late.with_target.low > CHANCE):
             return
-        chance = sum(given[v] / num * meant[v] / sum(meant.values()) for v in known)
-        hits, alike = [], []
-        for g in groups:
-            said = [a for row in g if (a := _answer(row)) in known]
-            if len(said) > 1:
-                target = _targets(g[0], name)
-                hits.append((sum(a in target for a in said) / len(said) - chance) / (1 - chance))
-                alike.append(
-                    sum(n * (n - 1) for n in Counter(said).values()) / len(said) / (len(said) - 1)
-                )
-        kappa, same = estimate(hits), estimate(alike)
-        by_chance = sum((n / num) ** 2 for n in given.values())
-        if kappa is None or same is None or same.low < by_chance + CHANCE:
+        same, kappa = early.of_siblings, early.with_target
+        if same.low < early.by_chance + CHANCE:
             return
         if kappa.value < CHANCE and kappa.high < 3 * CHANCE:
             yield Finding(
                 name="answers_by_chance",
                 weight="notable",
                 title="Answers have nothing to do with their targets",
-                evidence=f"siblings agree in {same.value:.0%} of their answers (chance: "
-                f"{by_chance:.0%}), so these go by the question; yet they meet {name} in "
-                f"{kappa.value:+.2f} [{kappa.low:+.2f}, {kappa.high:+.2f}] of the cases beyond "
-                "chance",
+                evidence=f"in the first {third} groups siblings agree in {same.value:.0%} of their "
+                f"answers (chance: {early.by_chance:.0%}), so these go by the question; yet they "
+                f"meet {name} in {kappa.value:+.2f} [{kappa.low:+.2f}, {kappa.high:+.2f}] of the "
+                "cases beyond chance",
                 reason="Targets of other questions (a shifted row, a wrong join), or questions "
                 "from which the target cannot be known.",
                 change="the data: read ten rows, each question beside its target",
                 certainty=0.85,
-                example=place(groups[-1][0]),
+                example=place(groups[third - 1][0]),
             )
         return
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerAgreement:
+    """How far answers agree: shares of 0 to 1."""
+
+    of_siblings: Estimate
+    by_chance: float  # what siblings would agree in
+    with_target: Estimate  # Cohen's kappa: beyond chance
+
+
+def _agreement(groups: list[list[Row]], name: str) -> AnswerAgreement | None:
+    """Return how far answers agree; None where nothing could show it."""
+    pairs = [(_answer(row), _targets(row, name)) for g in groups for row in g]
+    known = {t for _, targets in pairs for t in targets}
+    given = Counter(a for a, _ in pairs if a in known)
+    meant = Counter(targets[0] for _, targets in pairs if len(targets) == 1)
+    num = sum(given.values())
+    if not 1 < len(known) <= KINDS or not meant or num < len(pairs) / 2:
+        return None
+    # Of a kind that is this frequent, hardly anything is left beyond chance.
+    if max(given.values()) / num > ONE or max(meant.values()) / sum(meant.values()) > ONE:
+        return None
+    chance = sum(given[v] / num * meant[v] / sum(meant.values()) for v in known)
+    hits, alike = [], []
+    for g in groups:
+        said = [a for row in g if (a := _answer(row)) in known]
+        if len(said) > 1:
+            target = _targets(g[0], name)
+            hits.append((sum(a in target for a in said) / len(said) - chance) / (1 - chance))
+            alike.append(
+                sum(n * (n - 1) for n in Counter(said).values()) / len(said) / (len(said) - 1)
+            )
+    kappa, same = estimate(hits), estimate(alike)
+    if kappa is None or same is None:
+        return None
+    return AnswerAgreement(same, sum((n / num) ** 2 for n in given.values()), kappa)
 
 
 def _answer(row: Row) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from art_cli.why.episodes import weight_of
 from art_cli.why.evidence import Evidence, Row, first_third, last_third, mean, place, played
 from art_cli.why.finding import Finding
+from art_cli.why.tools import ILLEGAL
 
 # Mean |log ratio| between engine and trainer on a batch that was sampled with the same weights. It
 # is about 1e-6 in float32 and about 0.01 in bfloat16 with two different engines.
@@ -21,6 +23,10 @@ MOST = 0.8
 # hundredth of their learning rate it was 3e-8, and all episodes stayed the same
 # (scripts/bench/faults.py).
 SHORT = 1e-6
+# At temperature T the odds of two tokens are those at 1 to the power 1 / T. At 1.2, a slip of 1%
+# comes twice as often, in each token of a turn.
+HOT = 1.2
+SPOILT = 0.1  # of the trajectories; of runs that learn, up to 9% had an illegal action
 
 
 def not_on_policy(run: Evidence) -> Iterator[Finding]:
@@ -60,6 +66,36 @@ def cut_distribution(run: Evidence) -> Iterator[Finding]:
             change="sampling: {top_p: 1.0, top_k: 0}",
             certainty=0.7,
         )
+
+
+def hot_sampling(run: Evidence) -> Iterator[Finding]:
+    """Yield a finding where a high temperature comes with turns that cannot be read or played."""
+    temperature = run.experiment.sampling.temperature
+    rows = run.rows
+    spoilt = [row for row in rows if _is_spoilt(row)]
+    share = len(spoilt) / max(1, len(rows))
+    if temperature <= HOT or share <= SPOILT:
+        return
+    points = run.series("loss/entropy")
+    began = f"; entropy was {points[0].value:.2f} nats a token at first" if points else ""
+    yield Finding(
+        name="hot_sampling",
+        weight=weight_of(share),
+        title="The sampling temperature is too high",
+        evidence=f"sampling.temperature is {temperature:g}, and {share:.0%} of the trajectories "
+        f"were cut off, unreadable or illegal{began}",
+        reason="A high temperature samples unlikely tokens far more often than the model means "
+        "them, and one such token spoils a turn.",
+        change=f"sampling.temperature: 1.0 (it is {temperature:g})",
+        certainty=0.9,
+        example=place(spoilt[-1]),
+    )
+
+
+def _is_spoilt(row: Row) -> bool:
+    """Return whether a turn was cut off, a call could not be read, or the env calls it illegal."""
+    calls = any(s["is_error"] and (s["tool"] == "" or s.get("is_unknown")) for s in row["steps"])
+    return row["truncated"] or calls or any(row["metrics"].get(name, 0) > 0 for name in ILLEGAL)
 
 
 def policy_stands_still(run: Evidence) -> Iterator[Finding]:
@@ -249,6 +285,7 @@ def _last(run: Evidence, name: str) -> float:
 RULES = (
     not_on_policy,
     cut_distribution,
+    hot_sampling,
     policy_stands_still,
     entropy,
     gradients,

@@ -30,8 +30,9 @@ from art_cli.why.finding import Finding
 ENOUGH = 32  # scenarios per split, enough to compare their kinds
 KINDS = 10  # limit of values of a key in the data: a key with more of them does not define kinds
 DROP = 0.1  # of a reward between 0 and 1
-GAP = 0.15  # difference between splits, relative to the range of rewards
-RISE = 0.15  # rise of a held-out reward; the interval of 64 episodes alone is +/- 0.1
+GAP = 0.15  # of the scale of rewards, between splits
+NEAR_TOP = 0.25  # of that scale, below the best reward: little is left to learn
+RISE = 0.15  # of a held-out reward: the interval of 64 episodes alone is 0.1 wide to each side
 
 
 def falls(run: Evidence) -> Iterator[Finding]:
@@ -166,18 +167,22 @@ def gap_from_start(run: Evidence) -> Iterator[Finding]:
         return
     gap = train.value - held.value
     error = math.hypot(train.value - train.low, held.value - held.low)
-    # The interval must exclude usual differences between splits of one task, and the noise of few
-    # scenarios.
+    rewards = [r for group in run.groups for r in rewards_of(group)]
+    near_top = max(rewards, default=0.0) - NEAR_TOP * reward_scale(run)
+    warmed_up = run.experiment.sft is not None
+    # The interval has to lie beyond what splits of one task differ by, and what few scenarios hide.
     if gap - error > GAP * reward_scale(run):
         yield Finding(
             name="gap_from_start",
-            weight="serious",
+            weight="serious" if train.value > near_top else "notable",
             title="Train scenarios were played better before the first update",
             evidence=f"the reward of the first steps was {train.value:.2f}, and the held-out one "
             f"before them {held.value:.2f} (apart by {gap:.2f} +/- {error:.2f})",
-            reason="SFT learned them by heart, or they are easier. RL has not made this "
-            "gap, and has little to learn from where they are solved.",
-            change="sft.epochs, other scenarios for demonstrations, or splits of one difficulty",
+            reason=("SFT learned them by heart, or they are" if warmed_up else "They are")
+            + " easier, or scored or built otherwise. RL has not made this gap, and has little to "
+            "learn from where they are solved.",
+            change=("sft.epochs, other scenarios for demonstrations, or " if warmed_up else "")
+            + "splits of one difficulty; score() for a train and a held-out scenario",
             certainty=0.9,
         )
 

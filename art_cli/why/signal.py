@@ -7,6 +7,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator
 
+from art_cli.envs.game import SEAT
 from art_cli.system.untrusted import is_number
 from art_cli.why.evidence import (
     Evidence,
@@ -24,7 +25,8 @@ ENOUGH = 100  # groups, enough for a share
 # depended on the clock, because an episode takes some time; up to 66% with a reward that depends on
 # the actions, for a policy that knew nothing about the case (scripts/bench/faults.py).
 ALIKE, NEARLY_ALL = 0.1, 0.95
-FEW = 12  # scenarios, which a policy soon memorizes
+FEW = 12  # scenarios, which a policy soon knows by heart
+MUCH = 0.2  # of the sum of |advantage|: what a few outliers may have before they lead the update
 
 Answers = dict[tuple[str, ...], str]
 
@@ -42,17 +44,39 @@ def outliers(run: Evidence) -> Iterator[Finding]:
     if span > 0 and far:
         value = max(far, key=lambda r: abs(r - middle))
         example = next(row for row in run.rows if row["reward"] == value)
+        share = _share_of_update(run, {*far})
+        outweigh = share > MUCH
         yield Finding(
             name="outlier_rewards",
-            weight="serious",
-            title="A few rewards outweigh all others",
+            weight="serious" if outweigh else "notable",
+            title="A few rewards outweigh all others"
+            if outweigh
+            else "A few rewards lie far from all others",
             evidence=f"{len(far)} of {len(rewards)} rewards are as far out as {value:.4g}; nine in "
-            f"ten lie between {low:.4g} and {high:.4g}",
-            reason="The update follows these few. The cause may be a unit, or a sum without limit.",
+            f"ten lie between {low:.4g} and {high:.4g}; the few have {share:.0%} of the sum of "
+            "|advantage|",
+            reason="The update follows these few. The cause may be a unit, or a sum without limit."
+            if outweigh
+            else "The update hardly follows them, so far. The cause may be a unit, a sum without "
+            "limit, or a rare outcome that is meant.",
             change="the env's score(): limit it, or correct its unit",
-            certainty=0.95,
+            certainty=0.95 if outweigh else 0.5,
             example=place(example),
         )
+
+
+def _share_of_update(run: Evidence, far: set[float]) -> float:
+    """Return the share of the sum of |advantage| that trajectories with these rewards have."""
+    whole = few = 0.0
+    for group in run.groups:
+        rows = [row for row in group if row["reward"] is not None]
+        middle = statistics.fmean(row["reward"] for row in rows) if rows else 0.0
+        for row in rows:
+            known = row.get("advantage")
+            size = abs(row["reward"] - middle if known is None else known)
+            whole += size
+            few += size * (row["reward"] in far)
+    return few / whole if whole > 0 else 0.0
 
 
 def acts_for_nothing(run: Evidence) -> Iterator[Finding]:
@@ -133,7 +157,10 @@ def siblings_differ_at_start(run: Evidence) -> Iterator[Finding]:
 
 
 def scenarios_repeat(run: Evidence) -> Iterator[Finding]:
-    """Yield a finding if scenarios with different ids are the same, or if there are only few."""
+    """Yield a finding where scenarios of different names are the same, or are few.
+
+    Silent in games, which open alike by design: there the seed decides what the others do.
+    """
     num = len({row["scenario_id"] for row in run.rows})
     if num < FEW:
         if num and run.steps >= 5:
@@ -141,6 +168,8 @@ def scenarios_repeat(run: Evidence) -> Iterator[Finding]:
         return
     apart = _told_apart(run.rows)
     different = sum(apart)
+    if max(apart) > 1 and _is_drawn_from_seed(run.rows):
+        return
     if different / num < 0.5:
         # Information that is not in the opening must be found out, so it cannot be memorized.
         is_known = different < FEW and max(apart) == 1
@@ -155,6 +184,11 @@ def scenarios_repeat(run: Evidence) -> Iterator[Finding]:
             "duplicates from the data",
             certainty=0.85,
         )
+
+
+def _is_drawn_from_seed(rows: list[Row]) -> bool:
+    """Return whether the scenarios hold no data but a seat: the seed alone tells them apart."""
+    return not any(key != SEAT for row in rows for key in row["scenario"] or {})
 
 
 def _told_apart(rows: list[Row]) -> list[int]:
@@ -204,33 +238,6 @@ def _few(num: int) -> Finding:
     )
 
 
-def leaked_answer(run: Evidence) -> Iterator[Finding]:
-    """Yield a finding if the opening contains the answer in the scenario's data."""
-    names = {"answer", "target", "solution", "expected", "gold", "label", "secret"}
-    seen = leaked = 0
-    example = ""
-    for group in run.groups:
-        data = group[0]["scenario"] or {}
-        answers = [str(v) for k, v in data.items() if k.lower() in names and len(str(v)) >= 2]
-        if answers:
-            seen += 1
-            text = "\n".join(opening_of(group[0]))
-            if any(answer in text for answer in answers):
-                leaked += 1
-                example = example or place(group[0])
-    if seen >= 8 and leaked / seen > 0.5:
-        yield Finding(
-            name="leaked_answer",
-            weight="serious",
-            title="The answer stands in the prompt",
-            evidence=f"in {leaked} of {seen} scenarios the opening has the answer word for word",
-            reason="The policy learns to copy it, and fails where it is not there.",
-            change="the env's start(), or the column that env.args reads as the question",
-            certainty=0.8,
-            example=example,
-        )
-
-
 def chooses_in_vain(run: Evidence) -> Iterator[Finding]:
     """Yield a finding if groups that the curriculum chose differ no more often than others."""
     differed, played = [0.0, 0.0], [0.0, 0.0]  # [explored, chosen] scenarios
@@ -268,5 +275,4 @@ RULES = (
     same_play_other_reward,
     siblings_differ_at_start,
     scenarios_repeat,
-    leaked_answer,
 )

@@ -13,6 +13,7 @@ from art_cli.why.evidence import (
     interval,
     place,
     reward_scale,
+    train_change,
     value_at,
     values_of,
 )
@@ -24,8 +25,10 @@ ENOUGH = 100  # trajectories, enough for a share
 CLOSE = 0.1  # relative to the range of rewards
 ENOUGH_GROUPS = 20  # enough for a mean difference
 HALF = 0.5
-KINDS = 10  # limit of values of a key in the data: a key with more of them does not define kinds
-SHARE = 0.1  # share of trajectories at the top; a smaller share may be an exception of the env
+KINDS = 10  # values of a key in the data: one that has more of them is no kind
+STEPS = 6  # that were read: fewer have no thirds to compare
+MARGIN = 0.05  # of the episodes: a fall that is worth a look
+SHARE = 0.1  # of the trajectories at the top: fewer may be an exception that the env makes
 
 
 def metric_of_success(rows: list[Row]) -> str | None:
@@ -132,4 +135,48 @@ def against_success(run: Evidence) -> Iterator[Finding]:
             return
 
 
-RULES = (success, against_success)
+def success_falls(run: Evidence) -> Iterator[Finding]:
+    """Yield a finding where success falls, from the first third to the last, and the reward not.
+
+    Silent where scenarios or opponents grow harder: with a curriculum, with dynamic sampling
+    (it leaves out groups that all succeed), and with `env.opponents`.
+    """
+    train = run.experiment.train
+    name = metric_of_success([row for row in run.rows if row["reward"] is not None])
+    if name is None or len(run.train) < STEPS or run.experiment.env.opponents:
+        return
+    if train.curriculum != "uniform" or train.dynamic_sampling:
+        return
+    lost = train_change(run, lambda row: float(row["metrics"][name]))
+    earned = train_change(run)
+    if lost is None or earned is None:
+        return
+    if lost.high < 0 and lost.value < -MARGIN and earned.high >= 0:
+        yield Finding(
+            name="success_falls",
+            # What is excluded by its interval is no matter of chance.
+            weight="serious" if lost.high < -MARGIN else "notable",
+            title="Success falls while the reward does not",
+            evidence=f"from the first third of the steps to the last, {name} changed by "
+            f"{interval(lost)}, and the reward by {interval(earned)}",
+            reason="The reward pays for something else than success, and the policy learns that.",
+            change="the env's score(), and what each turn or call adds to it: compare two "
+            "siblings, one with success and one with a higher reward",
+            certainty=0.8,
+            example=_paid_failure(run, name),
+        )
+
+
+def _paid_failure(run: Evidence, name: str) -> str:
+    """Return where the last failure is that earned more than a sibling that succeeded."""
+    for group in reversed(run.groups):
+        rows = [row for row in group if row["reward"] is not None]
+        failed, won = ([r for r in rows if bool(r["metrics"][name]) == w] for w in (False, True))
+        if failed and won:
+            best = max(failed, key=lambda row: row["reward"])
+            if best["reward"] > min(row["reward"] for row in won):
+                return place(best)
+    return ""
+
+
+RULES = (success, against_success, success_falls)

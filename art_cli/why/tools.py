@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -76,12 +77,17 @@ def _calls(groups: list[list[Row]]) -> Iterator[tuple[dict[str, Any], Row]]:
                     yield step, row
 
 
+def _usual(wrong: list[tuple[str, Row]]) -> str:
+    """Return the most frequent answer to these calls; of equally frequent ones, the first."""
+    return short(Counter(said for said, _ in wrong).most_common(1)[0][0])
+
+
 def _unknown(wrong: list[tuple[str, Row]], total: int) -> Finding:
     return Finding(
         name="unknown_tool",
         weight=weight_of(len(wrong) / total),
         title="The policy calls tools that do not exist",
-        evidence=f"{len(wrong)} of the last {total} calls; the last answer: {short(wrong[-1][0])}",
+        evidence=f"{len(wrong)} of the last {total} calls; most often: {_usual(wrong)}",
         reason="The policy makes the names up, or a prompt or the demonstrations name other tools.",
         change="the names of tools in the prompt and the demonstrations; more sft.epochs",
         certainty=min(1.0, 0.5 + len(wrong) / total),
@@ -106,7 +112,7 @@ def _broken(run: Evidence, wrong: list[tuple[str, Row]], total: int) -> Finding:
         else "Calls of tools cannot be read",
         evidence=f"{len(wrong)} of the last {total} calls"
         + (f", and {began:.0%} at first" if grew else "")
-        + f"; the last answer: {short(wrong[-1][0])}",
+        + f"; most often: {_usual(wrong)}",
         reason="Training has made them so: it follows from what is rewarded, or from updates that "
         "are too large."
         if grew
@@ -128,7 +134,7 @@ def _dead(tool: str, wrong: list[tuple[str, Row]], num: int, total: int, is_free
         name="dead_tool",
         weight="notable" if is_free else "serious",
         title=f"The tool {tool} is refused nearly always",
-        evidence=f"{len(wrong)} of its last {num} calls; the last answer: {short(wrong[-1][0])}"
+        evidence=f"{len(wrong)} of its last {num} calls; most often: {_usual(wrong)}"
         + ("; many of these episodes earned the most all the same" if is_free else ""),
         reason="It never works, the policy does not know how it is called, or it is rightly "
         "refused.",
@@ -158,7 +164,7 @@ def _broke(tool: str, wrong: list[tuple[str, Row]], num: int, step: int) -> Find
         name="tool_breaks",
         weight="serious",
         title=f"The tool {tool} worked, and is refused since about step {step}",
-        evidence=f"{len(wrong)} of its last {num} calls; the last answer: {short(wrong[-1][0])}",
+        evidence=f"{len(wrong)} of its last {num} calls; most often: {_usual(wrong)}",
         reason="A quota, a key or a service ended, or the policy has forgotten how it is called.",
         change=f"the env's {tool}: call it by hand; then art run --resume --from-step {step - 1}",
         certainty=0.97,
@@ -179,7 +185,7 @@ def _misused(tool: str, wrong: list[tuple[str, Row]], num: int) -> Finding:
         name="tool_errors",
         weight="notable",
         title=f"The tool {tool} is often refused",
-        evidence=f"{len(wrong)} of its last {num} calls; the last answer: {short(wrong[-1][0])}",
+        evidence=f"{len(wrong)} of its last {num} calls; most often: {_usual(wrong)}",
         reason="Turns are spent on it.",
         change=f"the description of {tool}, and messages of refusal that say what is expected",
         example=place(wrong[-1][1]),
@@ -194,7 +200,7 @@ def refused_by_scenario(run: Evidence) -> Iterator[Finding]:
     no finding if the refusals are right: then episodes without the tool earn something.
     """
     answers: dict[str, dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))
-    said: dict[str, tuple[str, Row]] = {}
+    said: dict[str, list[tuple[str, Row]]] = defaultdict(list)
     paid: dict[str, float] = {}
     for row in run.rows:
         if row["reward"] is None:
@@ -207,7 +213,7 @@ def refused_by_scenario(run: Evidence) -> Iterator[Finding]:
             if step["tool"] and given and all(isinstance(v, str) and v in opening for v in given):
                 answers[step["tool"]][name].append(step["is_error"])
                 if step["is_error"]:
-                    said[step["tool"]] = str(step["result"]), row
+                    said[step["tool"]].append((str(step["result"]), row))
     low = min((row["reward"] for row in run.rows if row["reward"] is not None), default=0.0)
     least = low + CLOSE * reward_scale(run)
     for tool, of in answers.items():
@@ -224,12 +230,12 @@ def refused_by_scenario(run: Evidence) -> Iterator[Finding]:
                 title=f"The tool {tool} refuses what the prompt says, in part of the scenarios",
                 evidence=f"with arguments that stand in the opening it refuses every call in "
                 f"{len(refused)} of {len(asked)} scenarios, and none in {len(open_to)}; of the "
-                f"former {lost} never pay, of the latter {won}; the last answer: "
-                f"{short(said[tool][0])}",
+                f"former {lost} never pay, of the latter {won}; most often: "
+                f"{_usual(said[tool])}",
                 reason="These scenarios cannot be solved: what the tool needs is not there.",
                 change=f"the env's {tool}: call it by hand in such a scenario; its data or index",
                 certainty=0.93,
-                example=place(said[tool][1]),
+                example=place(said[tool][-1][1]),
             )
 
 
@@ -263,8 +269,45 @@ def refused_actions(run: Evidence) -> Iterator[Finding]:
             return
 
 
+def legality_not_shown(run: Evidence) -> Iterator[Finding]:
+    """Yield a finding where one conversation, word for word, ends legally here and illegally there.
+
+    Where all that the policy read and said is the same, so is what it could know of the rules.
+    Reads metrics of the env that say by their name what is illegal. Silent with other players.
+    """
+    if run.experiment.env.opponents:
+        return
+    for name in ILLEGAL:
+        rows = [row for row in run.rows if name in row["metrics"] and not row["truncated"]]
+        same: dict[str, list[Row]] = defaultdict(list)
+        for row in rows:
+            said = [[m["role"], m["content"], m.get("tool_calls")] for m in row["messages"]]
+            same[json.dumps(said, sort_keys=True, default=str)].append(row)
+        several = [each for each in same.values() if len(each) > 1]
+        mixed = [each for each in several if len({row["metrics"][name] > 0 for row in each}) > 1]
+        if len(mixed) < ENOUGH_SCENARIOS or len(mixed) / len(several) < FEW:
+            continue
+        share = sum(row["metrics"][name] > 0 for row in rows) / len(rows)
+        yield Finding(
+            name="legality_not_shown",
+            weight=weight_of(share),
+            title="The prompt does not show what decides whether an action is legal",
+            evidence=f"{len(mixed)} of {len(several)} conversations that occur more than once, "
+            f"word for word, have {name} 0 in one episode and above 0 in another; it is above 0 "
+            f"in {share:.0%} of all trajectories",
+            reason="What the policy reads is old or incomplete, or the env plays another action "
+            "than the one that was said.",
+            change="the env's start() and reply(): compare the state that they show with the state "
+            "that the next action is played on",
+            certainty=0.9,
+            example=place(next(row for row in mixed[0] if row["metrics"][name] > 0)),
+        )
+        return
+
+
 RULES = (
     tools_fail,
     refused_by_scenario,
     refused_actions,
+    legality_not_shown,
 )

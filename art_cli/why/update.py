@@ -16,8 +16,12 @@ FEW_GROUPS = 2  # groups with a gradient in an update
 
 
 def wrong_advantages(run: Evidence) -> Iterator[Finding]:
-    """Yield a finding if advantages order siblings differently from their rewards."""
-    pairs = wrong = 0
+    """Yield a finding where advantages order siblings otherwise than their rewards do.
+
+    With one of art's own advantages, a tie of siblings with different rewards counts as wrong.
+    With a function of the user's own, ties may be meant, unless there is nothing else.
+    """
+    pairs = wrong = ties = 0
     example = ""
     for group in run.groups:
         rows = [r for r in group if r["reward"] is not None and r.get("advantage") is not None]
@@ -25,8 +29,21 @@ def wrong_advantages(run: Evidence) -> Iterator[Finding]:
             for b in rows[i + 1 :]:
                 if abs(a["reward"] - b["reward"]) > 1e-6:
                     pairs += 1
-                    if (a["reward"] - b["reward"]) * (a["advantage"] - b["advantage"]) <= 0:
+                    order = (a["reward"] - b["reward"]) * (a["advantage"] - b["advantage"])
+                    ties += order == 0
+                    if order < 0 or (order == 0 and run.experiment.train.advantage in ADVANTAGES):
                         wrong, example = wrong + 1, example or place(a)
+    if pairs and ties == pairs and not wrong:
+        yield Finding(
+            name="wrong_advantages",
+            weight="notable",
+            title="Advantages are equal whatever is earned",
+            evidence=f"all {pairs} pairs of siblings with different rewards have equal advantages",
+            reason="An update that compares siblings then learns nothing from their rewards.",
+            change=f"train.advantage: {run.experiment.train.advantage} should give the sibling "
+            "that earned more the greater advantage",
+            certainty=0.9,
+        )
     if pairs and wrong / pairs > 0.01:
         yield Finding(
             name="wrong_advantages",

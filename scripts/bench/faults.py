@@ -5,7 +5,7 @@
 
 Each fault, and each healthy run, is a run of the order desk of 21 steps in a process of its
 own. Printed: for each fault whether its finding came, and its rank; for each healthy run what was
-called serious. The faults themselves are in planted.py and planted_fourth.py.
+called serious. The faults themselves are in planted.py, planted_fourth.py and planted_fifth.py.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from typing import Any
 
 import planted
 from planted import HARMLESS, HEALTHY
+from planted_fifth import FIFTH
 from planted_fourth import FOURTH
 
-SETS = planted.SETS | {"fourth": FOURTH}
-FAULTS = planted.FAULTS | FOURTH
+SETS = planted.SETS | {"fourth": FOURTH, "fifth": FIFTH}
+FAULTS = planted.FAULTS | FOURTH | FIFTH
 CONFIG = Path(__file__).parents[2] / "configs/quickstart.yaml"
 WARM = "warm"  # the run whose base after SFT is the base of all others
 SIZE = ["train.steps=21", "train.scenarios_per_step=8", "eval.every=7", "eval.episodes=64"]

@@ -3,7 +3,8 @@
     python scripts/bench/planted_fifth.py --judge refusals --port 8600    # serve one of the judges
 
 The faults were written down before any run, by someone who had not read the rules. `expected`
-holds the findings that named them at the first diagnosis, before any rule was tuned.
+holds the findings that named them at the first diagnosis, and `held_out_paid_otherwise` and
+`success_falls`: rules that were written after it.
 """
 
 from __future__ import annotations
@@ -159,8 +160,8 @@ FIFTH = {
     "stale cache": Fault(("foreign_results",), patch=_stale_cache),
     "not reset": Fault(("dead_tool", "same_play_other_reward", "results_vary"), patch=_not_reset),
     "case of the answer": Fault(("never_succeeds",), patch=_answer_case),
-    "cost of a turn": Fault(("tool_abandoned",), patch=_turn_penalty),
-    "old policy held out": Fault((), patch=_old_policy),
+    "cost of a turn": Fault(("tool_abandoned", "success_falls"), patch=_turn_penalty),
+    "old policy held out": Fault(("held_out_paid_otherwise",), patch=_old_policy),
     "four cases": Fault(("scenarios_repeat",), patch=_few_cases),
     "judge of length": Fault(("judge_favours_length", "judge_against_env"), _judged_by("length")),
     "judge of place": Fault(("judge_favours_place", "judge_against_env"), _judged_by("place")),
