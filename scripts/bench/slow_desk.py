@@ -18,7 +18,7 @@ class SlowDesk(OrderDesk):
 
     @classmethod
     def demonstrations(cls, cfg: Any, num: int) -> Iterable[list[Message]]:
-        """Those of the order desk: what is shown needs no database."""
+        """Return the demonstrations of the order desk."""
         return OrderDesk.demonstrations(cfg, num)
 
     @tool()

@@ -130,7 +130,7 @@ def check_versions() -> None:
 
 
 def machine() -> dict[str, Any]:
-    """The machine of the numbers."""
+    """Return the machine that the numbers were measured on."""
     versions = {name: metadata.version(name) for name in ("torch", "transformers", "trl")}
     return {"arch": platform.machine(), "cores": os.cpu_count(), "threads": 1, **versions}
 

@@ -88,7 +88,7 @@ class Domain(DeskEpisode):
         return self.is_like(right)
 
     def is_like(self, other: Domain) -> bool:
-        """Return whether two episodes of a scenario led to the same result, in whatever order."""
+        """Return whether two episodes left the same data, whatever the order of their writes."""
         return self.store.is_same(other.store) and self.transferred == other.transferred
 
     async def score(self, trajectory: Trajectory) -> float:
