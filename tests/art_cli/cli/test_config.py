@@ -26,12 +26,12 @@ def test_a_key_is_explained_with_its_value_and_where_that_comes_from() -> None:
     assert "takes     number above 0" in said and "default   1e-05" in said
     assert "here      0.5 (override)" in said
     found = json.loads(run("explain", "train.clip_low", "--json").output)
-    assert found["key"] == "train.clip_low" and "null: the loss's own" in found["meaning"]
+    assert found["key"] == "train.clip_low" and "null: the loss's default" in found["meaning"]
 
 
 def test_a_section_is_explained_with_its_keys() -> None:
     said = run("explain", "sampling").output
-    assert "How the policy's turns are sampled" in said and "max_tokens" in said
+    assert "The sampling of the policy's turns" in said and "max_tokens" in said
     assert max(map(len, said.splitlines())) <= 80
     assert "has no effect" in run("explain", "judge.votes", QUICKSTART).output
 

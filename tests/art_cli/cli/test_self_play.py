@@ -191,7 +191,7 @@ def test_the_base_before_its_warm_up_is_no_candidate_against_the_start(
 ) -> None:
     shutil.copytree(whole.root.parents[2], tmp_path, dirs_exist_ok=True)
     with pytest.raises(
-        UsageError, match=r"env\.opponents\.eval is start, the policy after its warm"
+        UsageError, match=r"env\.opponents\.eval is start, the policy after its SFT"
     ):
         art(tmp_path, "eval", "runs/test/game", "--candidate", "base", "--episodes", "4")
 

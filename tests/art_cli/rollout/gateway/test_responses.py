@@ -221,7 +221,7 @@ def test_a_stored_answer_can_be_had_again_until_it_is_deleted(play: Any) -> None
         ({"conversation": "c"}, "use `previous_response_id`"),
         ({"background": True}, "wait for the answer"),
         ({"tool_choice": "required"}, "there are none"),
-        ({"input": [{"type": "compaction_trigger"}]}, "input.0: .*a summary in words"),
+        ({"input": [{"type": "compaction_trigger"}]}, "input.0: .*a text summary"),
         ({"input": [{"type": "function_call", "name": "f", "arguments": "{"}]}, "JSON arguments"),
     ],
 )

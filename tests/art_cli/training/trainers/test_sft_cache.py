@@ -83,7 +83,7 @@ def test_one_that_was_stopped_goes_on_and_the_same_is_made_once(warm: Warm, rank
     resumed, num, said = warm(rank=rank)
     assert (num, said) == (4, ["SFT goes on after step 2 of 6, where it was stopped"])
     taken, num, said = warm(rank=rank)
-    assert num == 0 and "made before" in said[0]
+    assert num == 0 and "loaded from the cache" in said[0]
     file = Path(said[0].rpartition("rm ")[2])
     file.unlink()
     whole, num, said = warm(rank=rank)
@@ -199,8 +199,8 @@ def test_a_run_of_another_name_begins_at_once_and_is_the_same(
 
     made, *first = run("first")
     taken, *second = run("second")
-    assert "warming up" in made and "made before" not in made
-    assert "warming up" not in taken and "made before" in taken
+    assert "warming up" in made and "loaded from the cache" not in made
+    assert "warming up" not in taken and "loaded from the cache" in taken
     assert first == second
     changed, *_ = run("third", "sft.num_demonstrations=199")
     assert "warming up" in changed
