@@ -17,7 +17,7 @@ SMALL = "{infra: slurm/loop, cpus: 2, memory: 4}"  # a machine
 IMPATIENT = """
 from art_cli.backends.cloud import stall
 from art_cli.cli.main import main
-silence.SILENCE = {}
+stall.SILENCE = {}
 main()
 """
 CONFIG = """
