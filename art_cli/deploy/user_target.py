@@ -38,7 +38,7 @@ class UserTarget:
 
     def deploy(self, plan: Plan, job: Job) -> None:
         """See Target. Raises UsageError for a deployment that could not be read again."""
-        with self._kept(job) as own:
+        with self._kept("deploy", job) as own:
             self._target.deploy(plan, own)
 
     def state(self, deployment: Deployment) -> str:
@@ -49,7 +49,7 @@ class UserTarget:
 
     def undeploy(self, job: Job) -> str:
         """See Target."""
-        with self._kept(job) as own:
+        with self._kept("undeploy", job) as own:
             left: Any = self._target.undeploy(own)
         return self._fits("undeploy", left, str)
 
@@ -63,7 +63,7 @@ class UserTarget:
         return given
 
     @contextmanager
-    def _kept(self, job: Job) -> Iterator[Job]:
+    def _kept(self, method: str, job: Job) -> Iterator[Job]:
         """Yield the job as the user's code gets it. A record stays one that can be read again."""
         last_good = asdict(job.deployment)
 
@@ -74,7 +74,7 @@ class UserTarget:
             last_good = asdict(job.deployment)
 
         try:
-            with blaming(KEY, self._name, type(self._target).deploy):
+            with self._telling(method):
                 yield replace(job, keep=keep)
         except BaseException:
             with suppress(UsageError):

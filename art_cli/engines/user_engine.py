@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from art_cli.config.sections.engine import EngineConfig
 from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.engines.base import Engine, Session
-from art_cli.envs.user_code import blaming, class_named, make_plugin, misfits
+from art_cli.envs.user_code import blaming, class_named, in_time, make_plugin, misfits
 from art_cli.errors import EngineError, UsageError
 from art_cli.types import Completion
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 KEY = "engine.use"
 CALL_SECONDS = 1800.0  # for a call of it; the longest, generate(), may queue behind all other rows
-T = TypeVar("T")
 
 
 def check_engine_class(name: str) -> None:
@@ -67,18 +65,21 @@ class UserEngine:
     async def sync(self, version: int) -> None:
         """See Engine."""
         with self._telling("sync"):
-            await _in_time(f"{self._name}: sync()", self._engine.sync(version))
+            await self._in_time("sync", self._engine.sync(version))
         self.policy_version = self._engine.policy_version
 
     async def rest(self) -> None:
         """See Engine."""
         with self._telling("rest"):
-            await self._engine.rest()
+            await self._in_time("rest", self._engine.rest())
 
     async def close(self) -> None:
         """See Engine."""
         with self._telling("close"):
-            await self._engine.close()
+            await self._in_time("close", self._engine.close())
+
+    async def _in_time(self, method: str, call: Awaitable[None]) -> None:
+        await in_time(f"{KEY}: {self._name}: {method}()", CALL_SECONDS, call, EngineError)
 
     def _telling(self, method: str) -> Any:
         return blaming(KEY, self._name, getattr(type(self._engine), method), EngineError)
@@ -108,7 +109,8 @@ class UserSession:
                 grammar=grammar,
                 top_logprobs=top_logprobs,
             )
-            given: Any = await _in_time(f"{self._name}: generate()", asked)
+            what = f"{KEY}: {self._name}: generate()"
+            given: Any = await in_time(what, CALL_SECONDS, asked, EngineError)
         if wrong := _wrong(given, self._vocab_size):
             raise EngineError(f"{KEY}: {self._name}: generate() returned {wrong}")
         return given
@@ -125,18 +127,6 @@ class UserSession:
 
     def _telling(self, method: str) -> Any:
         return blaming(KEY, self._name, getattr(type(self._session), method), EngineError)
-
-
-async def _in_time(what: str, asked: Awaitable[T]) -> T:
-    """Return the result of a call. Raises EngineError where it takes longer than CALL_SECONDS."""
-    deadline = asyncio.timeout(CALL_SECONDS)
-    try:
-        async with deadline:
-            return await asked
-    except TimeoutError as e:
-        if not deadline.expired():
-            raise
-        raise EngineError(f"{KEY}: {what} did not return within {CALL_SECONDS:g} s") from e
 
 
 def _wrong(given: Any, vocab_size: int) -> str:

@@ -7,14 +7,15 @@ return what does not fit. Both are told with the key of the config and the line 
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from pathlib import Path
 from statistics import StatisticsError
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic.errors import PydanticUserError
 
@@ -22,6 +23,8 @@ from art_cli.config.load import read_settings
 from art_cli.envs.base import NoSettings
 from art_cli.envs.registry import find
 from art_cli.errors import ArtError, UsageError, blame
+
+T = TypeVar("T")
 
 
 def named(key: str, name: str, builtin: Mapping[str, Any]) -> Any:
@@ -146,6 +149,23 @@ def blaming(
         if isinstance(e, TypeError) and not _is_from(e, function):  # it never began
             said = f"{place}: {type(e).__name__}: {e}"
         raise error(f"{key}: {name} failed: {said}") from e
+
+
+async def in_time(
+    what: str, seconds: float, call: Awaitable[T], error: type[ArtError], *, setting: str = ""
+) -> T:
+    """Return the result of a call of the user's code, named `what` in errors.
+
+    Raises `error` if it takes longer than `seconds`, which `setting` of the config sets, if any.
+    """
+    deadline = asyncio.timeout(seconds)
+    try:
+        async with deadline:
+            return await call
+    except TimeoutError as e:
+        if not deadline.expired():  # the user's code raised it
+            raise
+        raise error(f"{what} took more than {seconds:g} s{setting and f' ({setting})'}") from e
 
 
 def _is_from(error: BaseException, function: Callable[..., Any]) -> bool:

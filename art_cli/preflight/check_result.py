@@ -44,7 +44,7 @@ def failed(what: str, where: str = "", todo: str = "") -> CheckResult:
 
 
 def warning(what: str, where: str = "", todo: str = "") -> CheckResult:
-    """Return a result that may be intended. Only the author can tell."""
+    """Return a result that is wrong unless the author of the env intends it."""
     return CheckResult(status="warning", what=what, where=where, todo=todo)
 
 

@@ -29,10 +29,11 @@ T = TypeVar("T")
 def check_own_code(loaded: LoadedExperiment, run: RunDir | None = None) -> list[str]:
     """Try the code of `train.loss`, `train.advantage`, `train.curriculum` and `env.opponents`.
 
-    Also check that the env has enough demonstrations and scenarios for the config. `run` is a run
-    to resume, whose opponents are already fixed. Returns warnings for the user. Raises ConfigError
-    for invalid code, CheckpointError for an opponent whose files are damaged. torch, which takes
-    seconds to import, is imported only if one of the first three is the user's own.
+    Also check the classes of a judge, an agent type, an engine and trackers, and that the env has
+    enough demonstrations and scenarios for the config. `run` is a run to resume, whose opponents
+    are already fixed. Returns warnings for the user. Raises ConfigError for invalid code,
+    CheckpointError for an opponent whose files are damaged. torch, which takes seconds to import,
+    is imported only if a loss, an advantage or a sampler is the user's own.
     """
     cfg, settings = loaded.experiment, loaded.env_settings
     train, told = cfg.train, list(too_few_scenarios(loaded))

@@ -51,7 +51,7 @@ class TurnAgent:
     turn: Turn | None = None  # its last turn, if that is not written in the text form
 
     def begin(self) -> None:
-        """Prepare for the episode, which is about to start."""
+        """Prepare for a new episode."""
 
     def expect(self, coming: bool) -> None:
         """Receive whether its own turn is next, or that of another player of its game."""

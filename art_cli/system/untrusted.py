@@ -108,7 +108,7 @@ def is_too_deep(value: Any, text: bytes) -> bool:
 
 
 def check_text(text: Any) -> str:
-    """Return the text. Raises UntrustedValueError if it is not text, or cannot be stored."""
+    """Return the value if it is text that can be stored. Raises UntrustedValueError if not."""
     if not isinstance(text, str):
         raise UntrustedValueError(f"expected text, got {type(text).__name__}")
     try:

@@ -14,6 +14,7 @@ from typing import Any
 from art_cli.errors import PreflightError
 from art_cli.system.files import strict_json
 from art_cli.terminal.text import HIDDEN, masked
+from art_cli.view import episode_html
 from art_cli.view.episodes import COLUMNS
 from art_cli.view.meanings import CURVES, FACTS
 from art_cli.view.overview import X_AXES
@@ -54,7 +55,7 @@ def asset(name: str) -> str:
 
 def style() -> str:
     """Return the styles of all pages."""
-    return asset("conversation.css") + asset("style.css")
+    return episode_html.style() + asset("style.css")
 
 
 @cache

@@ -67,7 +67,7 @@ def _answer_case() -> None:
 
 
 def _turn_penalty() -> None:
-    """Take 1.0 off for each turn beyond two."""
+    """Subtract 1.0 from the reward for each turn after the second."""
     scored = OrderDesk.score
 
     async def score(self: OrderDesk, trajectory: Trajectory) -> float:

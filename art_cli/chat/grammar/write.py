@@ -70,8 +70,8 @@ def answer_grammar(
 ) -> str:
     """Return the grammar of a turn after a prompt, whose answer matches a schema.
 
-    The turn may call one of `tools`, which map names to parameters, instead. `specials` are those
-    of `Grammars`. Raises ConstraintError.
+    Instead of answering, the turn may call one of `tools`, which maps the name of a tool to the
+    schema of its parameters. `specials` is that of `Grammars`. Raises ConstraintError.
     """
     write, output_format = (
         _Writer(renderer, Terminals(specials)),

@@ -151,9 +151,10 @@ def json_object(text: str, schema: Schema) -> dict[str, Any]:
 
 
 def tagged(parameter: str) -> ReadArguments:
-    """Make a reader of arguments that each match a pattern with the groups `key` and `value`.
+    """Make a reader of arguments, each of which matches the pattern `parameter`.
 
-    An optional group `text` is "true" if the value is text, and "false" if it is JSON.
+    The pattern has the groups `key` and `value`. It may have a group `text`, which is "true" for a
+    value to be taken as text and "false" for a value to be parsed as JSON.
     """
     pattern = re.compile(rf"\s*{parameter}\s*", re.S)
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Sequence
+from typing import Any, TypeVar
 
 from art_cli.config.sections.judge import JudgeConfig
-from art_cli.envs.user_code import blaming, class_named, make_plugin
+from art_cli.envs.user_code import blaming, class_named, in_time, make_plugin
 from art_cli.errors import JudgeError, UsageError
 from art_cli.llms.base import Usage
 from art_cli.llms.judges.base import Judge, Score, Transcript, Verdict
 
 KEY = "judge.use"
+T = TypeVar("T")
 
 
 def check_judge_class(name: str) -> None:
@@ -32,17 +32,8 @@ class UserJudge:
     async def judge(self, transcripts: Sequence[Transcript]) -> Verdict:
         """See Judge. Raises UsageError where the user's code fails or gives no fitting Verdict,
         JudgeError where it takes longer than `judge.timeout`."""
-        deadline = asyncio.timeout(self._timeout)
-        try:
-            with blaming(KEY, self._name, type(self._judge).judge):
-                async with deadline:
-                    verdict: Any = await self._judge.judge(transcripts)
-        except UsageError as e:
-            if not deadline.expired():
-                raise
-            raise JudgeError(
-                f"{self._name} gave no scores within {self._timeout:g} s (judge.timeout)"
-            ) from e
+        with self._telling("judge"):
+            verdict: Any = await self._in_time("judge", self._judge.judge(transcripts))
         scores = verdict.scores if isinstance(verdict, Verdict) else None
         if not isinstance(scores, list) or not all(isinstance(s, Score) for s in scores):
             given = type(verdict).__name__
@@ -58,11 +49,13 @@ class UserJudge:
 
     def check_room(self, opening: list[Any], tools: list[Any]) -> None:
         """See `Judge`."""
-        self._judge.check_room(opening, tools)
+        with self._telling("check_room"):
+            self._judge.check_room(opening, tools)
 
     async def ping(self) -> None:
         """See `Judge`."""
-        await self._judge.ping()
+        with self._telling("ping"):
+            await self._in_time("ping", self._judge.ping())
 
     @property
     def usage(self) -> Usage:
@@ -76,4 +69,12 @@ class UserJudge:
 
     async def close(self) -> None:
         """See `Judge`."""
-        await self._judge.close()
+        with self._telling("close"):
+            await self._in_time("close", self._judge.close())
+
+    def _telling(self, method: str) -> Any:
+        return blaming(KEY, self._name, getattr(type(self._judge), method))
+
+    async def _in_time(self, method: str, call: Awaitable[T]) -> T:
+        what = f"{KEY}: {self._name}: {method}()"
+        return await in_time(what, self._timeout, call, JudgeError, setting="judge.timeout")

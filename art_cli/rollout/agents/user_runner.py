@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 from art_cli.config.sections.agent import AgentConfig
-from art_cli.envs.user_code import blaming, class_named, make_plugin, named
+from art_cli.envs.user_code import blaming, class_named, in_time, make_plugin, named
 from art_cli.errors import ArtError, UsageError, blame
 from art_cli.keys import short_repr
 from art_cli.rollout.agents.hosted import CrashError, Runner
@@ -14,6 +14,7 @@ from art_cli.rollout.gateway.hosted_episode import Hosted
 from art_cli.types import Trajectory
 
 KEY = "agent.use"
+CALL_SECONDS = 600.0  # for open() and close(); agent.timeout limits an episode
 
 
 def check_agent_class(name: str) -> None:
@@ -37,12 +38,14 @@ class UserRunner:
     async def open(self) -> None:
         """See Runner. Raises UsageError where the user's code fails."""
         with blaming(KEY, self._name, type(self._runner).open):
-            await self._runner.open()
+            what = f"{KEY}: {self._name}: open()"
+            await in_time(what, CALL_SECONDS, self._runner.open(), UsageError)
 
     async def close(self) -> None:
         """See Runner. Raises UsageError where the user's code fails."""
         with blaming(KEY, self._name, type(self._runner).close):
-            await self._runner.close()
+            what = f"{KEY}: {self._name}: close()"
+            await in_time(what, CALL_SECONDS, self._runner.close(), UsageError)
 
     async def run(self, hosted: Hosted, url: str, trajectory: Trajectory) -> str | None:
         """See Runner."""

@@ -95,6 +95,13 @@ def test_what_it_does_wrong_is_told_and_its_record_stays_readable(
     assert (known.state, known.made) == ("failed", {"id": "first"})
 
 
+def test_a_failing_undeploy_is_told_with_its_own_line(source: Source) -> None:
+    Path("mine.py").write_text(TARGET.replace('return "nothing is left"', "return 1 + ''"))
+    known, target = deployed(source), make_target(NAME, {})
+    with pytest.raises(UsageError, match=r"^deploy\.use: mine.py:Mine .*mine.py:14: TypeError"):
+        undeploy(Store(source.run), target, known, silent)
+
+
 @pytest.mark.parametrize("method", ["plan", "state", "undeploy"])
 def test_what_it_returns_is_checked(source: Source, method: str) -> None:
     before, _, after = TARGET.partition(f"    def {method}(")

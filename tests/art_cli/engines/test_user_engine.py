@@ -24,6 +24,8 @@ class Mine(Engine):
     def __init__(self, policy, cfg, sampling, stop_ids): self.grammars = policy.grammars
     def open(self, seed, *, awaited=True): return Talk()
     async def sync(self, version): self.policy_version = version
+    async def rest(self): pass  # rest
+    async def close(self): pass  # close
 
 def said(**changed):
     good = {"token_ids": [1, 2], "logprobs": [-0.5, -0.1], "finish_reason": "stop"}
@@ -61,13 +63,18 @@ def test_what_it_says_is_passed_on(tmp_path: Path, make_policy: Any) -> None:
 
 @pytest.mark.parametrize(
     ("before", "method"),
-    [("return said()", "generate"), ("self.policy_version = version", "sync")],
+    [
+        ("return said()", "generate"),
+        ("self.policy_version = version", "sync"),
+        ("pass  # rest", "rest"),
+        ("pass  # close", "close"),
+    ],
 )
 def test_a_call_that_never_returns_ends_at_the_deadline(
     tmp_path: Path, make_policy: Any, monkeypatch: pytest.MonkeyPatch, before: str, method: str
 ) -> None:
     monkeypatch.setattr("art_cli.engines.user_engine.CALL_SECONDS", 0.1)
-    says = rf"^engine\.use: .*mine.py:Mine: {method}\(\) did not return within 0\.1 s$"
+    says = rf"^engine\.use: .*mine.py:Mine: {method}\(\) took more than 0\.1 s$"
     with pytest.raises(EngineError, match=says):
         answer(tmp_path, make_policy(), before, "await __import__('asyncio').Event().wait()")
 
@@ -82,7 +89,7 @@ def test_a_call_that_never_returns_ends_at_the_deadline(
         ("return said()", "return said(logprobs=[0.0, float('nan')])", "not finite: [0.0, nan]"),
         ("return said()", "return said(token_ids=[1, 9999])", "the token id 9999; expected integ"),
         ("return said()", "return said(token_ids=[1, 2.0])", "the token id 2.0; expected integers"),
-        ("return said()", "return {}[ids[0]]", "mine.py:18: KeyError: 1"),
+        ("return said()", "return {}[ids[0]]", "mine.py:20: KeyError: 1"),
         ("return Talk()", "return Mine", "open() returned a _ProtocolMeta, which does not impl"),
         ("= version", "= 1 / 0", "mine.py:10: ZeroDivisionError"),
     ],

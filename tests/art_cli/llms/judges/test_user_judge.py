@@ -115,5 +115,37 @@ def test_one_that_never_answers_is_a_judge_that_failed(tmp_path: Path) -> None:
     async def go() -> None:
         await (await make_judge(cfg, seed=0)).judge([Transcript(messages=[])])
 
-    with pytest.raises(JudgeError, match=r"mine.py:Mine gave no scores within 0.01 s"):
+    with pytest.raises(
+        JudgeError, match=r"mine.py:Mine: judge\(\) took more than 0.01 s \(judge.timeout\)"
+    ):
         asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        (
+            "check_room(self, opening, tools): pass",
+            "check_room(self, opening, tools): 1/0",
+            ":7: Z",
+        ),
+        ("ping(self): pass", "ping(self): 1 / 0", ":8: Z"),
+        ("ping(self): pass", "ping(self): await asyncio.Event().wait()", "ping() took more than"),
+        ("close(self): pass", "close(self): 1 / 0", ":9: Z"),
+    ],
+)
+def test_whichever_of_its_methods_fails_is_told(
+    tmp_path: Path, before: str, after: str, says: str
+) -> None:
+    (tmp_path / "mine.py").write_text(f"import asyncio{GOOD.replace(before, after)}")
+    cfg = JudgeConfig(use=f"{tmp_path}/mine.py:Mine", timeout=0.01)
+
+    async def go() -> None:
+        judge = await make_judge(cfg, seed=0)
+        judge.check_room([], [])
+        await judge.ping()
+        await judge.close()
+
+    with pytest.raises((UsageError, JudgeError), match=r"^judge\.use: ") as raised:
+        asyncio.run(go())
+    assert says in str(raised.value)

@@ -66,3 +66,17 @@ def test_what_fails_before_the_first_episode_is_told(tmp_path: Path) -> None:
     assert runner
     with pytest.raises(UsageError, match=r"^agent\.use: .*mine.py:7: ZeroDivisionError"):
         asyncio.run(runner.open())
+
+
+@pytest.mark.parametrize("method", ["open", "close"])
+def test_a_method_that_never_returns_ends_at_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    monkeypatch.setattr("art_cli.rollout.agents.user_runner.CALL_SECONDS", 0.1)
+    waits = f"async def {method}(self): await __import__('asyncio').Event().wait()"
+    file = tmp_path / "mine.py"
+    file.write_text(AGENT.replace(f"async def {method}(self): pass", waits))
+    runner = make_runner(AgentConfig(use=f"{file}:Mine"))
+    says = rf"^agent\.use: .*mine.py:Mine: {method}\(\) took more than 0\.1 s"
+    with pytest.raises(UsageError, match=says):
+        asyncio.run(getattr(runner, method)())
