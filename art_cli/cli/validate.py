@@ -50,13 +50,14 @@ def validate(
         card = named(gpu) if gpu else next(iter(present()), None)
         loaded = inputs.load(config)
         env = env_of(loaded.experiment.env)
-        make_runner(loaded.experiment.agent)
         if loaded.experiment.backend.use == "local":
             check_trackers(loaded)
         first = await check_env(env, loaded.env_settings)
+        known = inputs.check_base(loaded)  # tells the user's own code by its line of the config
+        make_runner(loaded.experiment.agent)
         if loaded.experiment.judge:
             await _check_judge(loaded.experiment, first, ping)
-        return loaded, forecast(loaded, card), [*inputs.check_base(loaded), *first.warnings]
+        return loaded, forecast(loaded, card), [*known, *first.warnings]
 
     try:
         loaded, memory, warnings = asyncio.run(check())

@@ -118,6 +118,17 @@ def test_what_of_a_class_does_not_fit(before: str, after: str, says: str) -> Non
     assert said.startswith("config.yaml:6:") and "track.custom.csv" in said and says in said
 
 
+@pytest.mark.parametrize(
+    "lines", ["judge:\n  use: mine.py:Mine\nreward: {judge: 1}\n", "agent:\n  use: mine.py:Mine\n"]
+)
+def test_art_validate_shows_the_line_of_the_config(lines: str) -> None:
+    Path("mine.py").write_text("class Mine:\n    def __init__(self, cfg): pass\n")
+    Path("config.yaml").write_text(f"name: r\n{CONFIG}{lines}")
+    result = CliRunner().invoke(app, ["validate", "config.yaml"])
+    assert isinstance(result.exception, ConfigError)
+    assert str(result.exception).startswith("config.yaml:8:3: ")
+
+
 def test_a_function_is_no_agent_type() -> None:
     said = told("async def Mine(client, task): ...", "agent: {use: 'mine.py:Mine'}\n")
     assert "write agent.use: function and agent.function: mine.py:Mine" in said
